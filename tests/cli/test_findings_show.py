@@ -10,7 +10,7 @@ import pytest
 from strandline.pipeline import TriageEvent, TriageState
 from strandline.pipeline.identity import FindingId
 from strandline.pipeline.pages import Scanned
-from strandline.scan.sources.git_history import Place, Seen, format_seen
+from strandline.scan.sources.git_history import Seen, format_seen
 from strandline.scan.state import open_state
 from tests.cli.findings_runs import done, rows, run
 from tests.cli.scanned import FakeSource, Items, hit, scan
@@ -23,7 +23,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STRANDLINE_USER", "ada")
     before = [hit("aws-access-key-id", "one", "src/app.py", line, confidence=9) for line in (3, 12)]
     seen = hit("aws-access-key-id", "one", "old/app.py", 4, source="git", commit="1a2b3c4d5e6f")
-    extra = format_seen(Seen(9, (Place("1a2b3c4d5e6f" + "0" * 28, b"old/app.py"), Place("ab" * 20, b"new\n/app.py"))))
+    extra = format_seen(Seen("0" * 40, 9, "1a2b3c4d5e6f" + "0" * 28, "ab" * 20))
     git = FakeSource("git", "shop.git", {"1a2b": [seen]}, extra=extra)
     scan(tmp_path / "state", FakeSource("fs", "/srv/shop", {"src/app.py": before}), git)
     after = {
@@ -53,18 +53,18 @@ class TestShow:
         (shown,) = rows("show", id_of("src/app.py", state), state=state)
         assert [other["place"] for other in shown["same_secret"]] == ["old/app.py@1a2b3c4:4:7"]
         (in_git,) = rows("show", shown["same_secret"][0]["id"], state=state)
-        assert in_git["commit"] == "1a2b3c4d5e6f"
+        assert in_git["commit"] == "1a2b3c4d5e6f" + "0" * 28
         assert [other["place"] for other in in_git["same_secret"]] == ["src/app.py:20:7"]
 
-    def test_of_a_blob_names_the_commits_that_brought_it(self, state: Path) -> None:
+    def test_of_a_history_names_the_commits_that_brought_it(self, state: Path) -> None:
         (row,) = rows("list", "--source", "git", state=state)
         (shown,) = rows("show", row["finding_id"], state=state)
-        assert shown["commits_total"] == 9
-        assert [one["path"] for one in shown["commits"]] == ["old/app.py", r"new\x0a/app.py"]
-        assert shown["commits"][1]["commit"] == "ab" * 20
+        assert shown["commits"]["first"]["commit"] == "1a2b3c4d5e6f" + "0" * 28
+        assert shown["commits"]["last"]["commit"] == "ab" * 20
+        assert shown["at_head"] == "no"
         out = done("show", row["finding_id"], state=state).out
-        assert "first of 9" in out
-        assert "ab" * 20 in out
+        assert "1a2b3c4" in out
+        assert "abababa" in out
         (other,) = rows("show", id_of("b", state), state=state)
         assert "commits" not in other
 

@@ -9,7 +9,7 @@ from strandline.cli.output import AsJson, Record, emit_rows, to_json
 from strandline.detect.locations import shown
 from strandline.findings.finding_ids import ID_SHOWN
 from strandline.findings.reports.jsonl import plain_finding
-from strandline.findings.reports.values import Report, ReportFinding, utc
+from strandline.findings.reports.values import CommitSpan, Report, ReportFinding, utc
 
 NARROW_COLUMNS = 100
 
@@ -29,12 +29,31 @@ def print_findings(report: Report, *, as_json: bool) -> None:
     """Print findings as a table or as JSON lines; an empty report is noted on standard error."""
     if as_json:
         for finding in report.findings:
-            print(to_json(plain_finding(finding, report.rule(finding.rule_id))))
+            print(to_json(plain_finding(finding, report.rule(finding.rule_id), report.source(finding))))
         return
     if not report.findings:
         print("no findings yet" if report.facts.unfinished else "no findings", file=sys.stderr)
     is_narrow = is_terminal() and shutil.get_terminal_size().columns < NARROW_COLUMNS
-    emit_rows(map(narrow_row if is_narrow else table_row, report.findings), as_json=False)
+    shape, roots = (narrow_row if is_narrow else table_row), _roots(report)
+    in_git = not is_narrow and any(finding.commits is not None for finding in report.findings)
+    rows = (
+        {**shape(one), **({"commits": _commits(one.commits)} if in_git else {}), **_root(roots, one)}
+        for one in report.findings
+    )
+    emit_rows(rows, as_json=False)
+
+
+def _roots(report: Report) -> list[str]:
+    """Return the names of the sources for a column, if there are several; none if one says it all."""
+    full = [source.root or source.name for source in report.facts.sources]
+    names = [source.name for source in report.facts.sources]
+    if len(set(full)) < 2:  # noqa: PLR2004 - the place alone tells it
+        return []
+    return names if len(set(names)) == len(set(full)) else full
+
+
+def _root(roots: list[str], finding: ReportFinding) -> Record:
+    return {"root": shown(roots[finding.source])} if roots else {}
 
 
 def is_terminal() -> bool:
@@ -59,3 +78,12 @@ def table_row(finding: ReportFinding) -> Record:
         "first seen": utc(finding.first_seen_ns)[:10],
         "state": finding.state,
     }
+
+
+def _commits(span: CommitSpan | None) -> str:
+    """Return the commits of a finding in a few words."""
+    if span is None:
+        return ""
+    when = f" {span.first.date[:10]}" if span.first.when_s else ""
+    by = f" {span.first.author}" if span.first.author else ""
+    return shown(f"{'at HEAD' if span.at_head else 'not at HEAD'}, since{when}{by}")

@@ -1,21 +1,22 @@
 """`strandline findings show`: one finding in full."""
 
-import os
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from strandline.cli.output import AsJson, Record, emit, emit_rows, to_json
 from strandline.cli.state_options import DEFAULT_STATE, DEFAULT_TENANT, KeyFileOption, StateOption, TenantOption
-from strandline.detect.locations import format_display, format_url, shown
+from strandline.detect.locations import COMMIT_SHOWN, format_display, format_url, shown
 from strandline.findings.detail import FindingDetail, find_detail, location_seen
 from strandline.findings.diff import POLICY_SHOWN
 from strandline.findings.finding_ids import ID_SHOWN, find_ids
-from strandline.findings.reports.values import level_of, state_name, utc
+from strandline.findings.reports.values import CommitSpan, level_of, state_name, utc
 from strandline.pipeline.reads import Seen
 from strandline.pipeline.triage import TriageState
 from strandline.scan.state import open_state
 
+COMMITS_SHOWN = 20
 _COLUMNS = ("place", "confidence", "version", "policy", "first_seen")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the finding, or a prefix of it.")]
@@ -38,9 +39,9 @@ def show(
 def print_detail(detail: FindingDetail, *, as_json: bool) -> None:
     """Print a finding in full, as tables or as one JSON object."""
     record = _record(detail)
-    places = [_place(seen) for seen in detail.history.seen]
-    in_git = detail.commits
-    commits = [{"commit": at.commit, "path": shown(os.fsdecode(at.path))} for at in in_git.places] if in_git else []
+    places = [_place(detail, seen) for seen in detail.history.seen]
+    span = detail.commits
+    versions = detail.versions.history(seen.observation.ovid for seen in detail.history.seen)
     others = [
         {"id": other.finding_id.hex()[:ID_SHOWN], "rule": other.rule_id, "place": format_display(other.location)}
         for other in detail.same_secret
@@ -56,14 +57,12 @@ def print_detail(detail: FindingDetail, *, as_json: bool) -> None:
         for one in detail.decisions
     ]
     if as_json:
-        counted = {"commits": commits, "commits_total": in_git.total} if in_git else {}
-        print(to_json({**record, "places": places, **counted, "same_secret": others, "decisions": decisions}))
+        commits = {"commits": {**span.plain(), "history": [one.plain() for one in versions]}} if span else {}
+        print(to_json({**record, "places": places, **commits, "same_secret": others, "decisions": decisions}))
         return
     emit({name: value for name, value in record.items() if value}, as_json=False)
     emit_rows(({name: row[name] for name in _COLUMNS} for row in places), as_json=False, title="places")
-    total = in_git.total if in_git else 0
-    more = f" (first of {total:,})" if total > len(commits) else ""
-    emit_rows(commits, as_json=False, title=f"commits{more}")
+    emit_rows(map(_commit, versions[-COMMITS_SHOWN:]), as_json=False, title=_commits_title(len(versions)))
     emit_rows(others, as_json=False, title="the same secret elsewhere")
     printable = ({name: shown(value) for name, value in row.items()} for row in decisions)
     emit_rows(printable, as_json=False, title="decisions")
@@ -80,13 +79,32 @@ def _record(detail: FindingDetail) -> Record:
         "confidence": f"{latest.confidence} ({level_of(latest.confidence).value})",
         "read_through": " → ".join(latest.via),
         "commit": latest.commit,
+        "at_head": "" if detail.commits is None else "yes" if detail.commits.at_head else "no",
         "first_seen": utc(detail.history.committed_ns),
         "state": state_name(TriageState.OPEN if decision is None else decision.state),
     }
 
 
-def _place(seen: Seen) -> Record:
+def _commits_title(total: int) -> str:
+    return f"commits (last {COMMITS_SHOWN} of {total:,} versions)" if total > COMMITS_SHOWN else "commits"
+
+
+def _commit(span: CommitSpan) -> Record:
+    """Return the commits of one version as a row of a table."""
+    facts = span.first
+    return {
+        "commit": facts.commit[:COMMIT_SHOWN],
+        "date": facts.date,
+        "author": shown(f"{facts.author} <{facts.email}>") if facts.author or facts.email else "",
+        "last": "" if span.last.commit == facts.commit else span.last.commit[:COMMIT_SHOWN],
+        "at HEAD": "yes" if span.at_head else "",
+    }
+
+
+def _place(detail: FindingDetail, seen: Seen) -> Record:
     at = location_seen(seen)
+    commit = at.commit or detail.versions.commit(seen.observation.ovid)
+    at = replace(at, commit=commit)
     return {
         "place": format_display(at),
         "path": at.path,

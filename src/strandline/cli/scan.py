@@ -204,7 +204,6 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
             name=source_name,
             size_max=max_file_bytes,
             table_key=table_key,
-            by_path=rule_set.looks_at_paths,
             stdin_name=stdin_name,
             inventory=inventory,
             platform=platform,

@@ -29,8 +29,6 @@ class Chosen:
     size_max: int | None
     """The size beyond which files and blobs are skipped; None for the default."""
     table_key: str | None
-    by_path: bool = False
-    """Whether the rules look at paths."""
     stdin_name: str = "stdin"
     inventory: str | None = None
     platform: str | None = None
@@ -79,7 +77,14 @@ def _files(chosen: Chosen, excludes: PathGlobs, leave_out: tuple[Path, ...]) -> 
     )
     return [
         source_at(path, options)
-        or FileSource.at(path_of(path), name=chosen.name, excludes=excludes, leave_out=leave_out, size_max=size_max)
+        or FileSource.at(
+            path_of(path),
+            name=chosen.name,
+            excludes=excludes,
+            leave_out=leave_out,
+            size_max=size_max,
+            in_repository=True,
+        )
         for path in chosen.paths
     ]
 
@@ -93,7 +98,6 @@ def _repositories(chosen: Chosen, excludes: PathGlobs) -> list[Source]:
             name=chosen.name,
             excludes=excludes,
             size_max=chosen.size_max or SIZE_MAX,
-            by_path=chosen.by_path,
         )
         for path in chosen.paths
     ]

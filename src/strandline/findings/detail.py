@@ -1,18 +1,18 @@
 """One finding in full: its history, the commits that hold it, and other findings of the same secret."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from strandline.detect.locations import Location, read_location
 from strandline.errors import InvalidInput
+from strandline.findings.commit_spans import Versions, versions_of
 from strandline.findings.decisions import Decisions
 from strandline.findings.finding_ids import ID_SHOWN
-from strandline.findings.listed_sources import git_places
+from strandline.findings.listed_sources import current_sources
 from strandline.findings.report_builder import rule_facts, rule_names
-from strandline.findings.reports.values import Decision, RuleFacts
+from strandline.findings.reports.values import CommitSpan, Decision, RuleFacts
 from strandline.pipeline.identity import FindingId
 from strandline.pipeline.reads import FindingHistory, Seen
 from strandline.pipeline.triage import current
-from strandline.scan.sources.git_history import Seen as GitPlaces
 from strandline.scan.state import State
 
 SAME_SECRET_MAX = 50
@@ -29,11 +29,11 @@ class SameSecret:
 
 @dataclass(frozen=True)
 class FindingDetail:
-    """A finding with everything that the stores hold of it; `commits` is None unless it is in a git blob."""
+    """A finding with everything that the stores hold of it; `versions` has the commits of those in a history."""
 
     history: FindingHistory
     rule: RuleFacts
-    commits: GitPlaces | None
+    versions: Versions
     same_secret: list[SameSecret]
     decisions: list[Decision]
     decision: Decision | None
@@ -41,8 +41,15 @@ class FindingDetail:
 
     @property
     def location(self) -> Location:
-        """Return the latest location."""
-        return _latest(self.history)
+        """Return the latest location, with the commit that brought it."""
+        at = _latest(self.history)
+        commit = self.versions.commit(self.history.seen[-1].observation.ovid) if self.history.seen else ""
+        return replace(at, commit=commit) if commit else at
+
+    @property
+    def commits(self) -> CommitSpan | None:
+        """Return the commits that it is in, if its repository's history was scanned."""
+        return self.versions.span(seen.observation.ovid for seen in self.history.seen)
 
 
 def find_detail(state: State, finding: FindingId) -> FindingDetail:
@@ -60,7 +67,7 @@ def find_detail(state: State, finding: FindingId) -> FindingDetail:
     return FindingDetail(
         history,
         rule_facts([rule_id])[rule_id],
-        git_places(state, history.finding.item),
+        versions_of(state, current_sources(state), [seen.observation.ovid for seen in history.seen]),
         same,
         decisions.all_of(secret, history.decisions),
         decisions.current(secret, current(history.decisions)),

@@ -4,7 +4,7 @@ Invariants: nothing is written; an item that several scans of a source listed co
 an item that the latest scan of the whole source did not list is gone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline.detect.locations import Location, read_location
-from strandline.findings.reports.values import SourceFacts, UnfinishedFacts
+from strandline.findings.reports.values import SourceFacts as ReportSource
+from strandline.findings.reports.values import UnfinishedFacts
 from strandline.lazy_imports import deferred
 from strandline.pipeline.identity import PolicyHash, StableItemId
 from strandline.pipeline.reads import Observed
-from strandline.scan.inventory import ITEMS, Inventory, find_inventory, previous_finish, read_inventories
-from strandline.scan.sources.git_history import Seen, parse_seen
-from strandline.scan.sources.source import path_text
+from strandline.scan.inventory import ITEMS, Inventory, SourceFacts, find_inventory, previous_finish, read_inventories
+from strandline.scan.sources.git_repository import HISTORY, TREE
 from strandline.scan.state import State
 from strandline.scan.unfinished import UnfinishedScan, listed_items, reached, read_unfinished
 
@@ -36,48 +36,58 @@ _COLUMNS = pa.schema([ITEMS.field(name) for name in ("source", "item", "ovid", "
 class ListedSource:
     """A source with its items (`item`, `ovid`, `path`, `extra`) and the policy of the scan that listed them."""
 
-    source: SourceFacts
+    source: ReportSource
     policy: PolicyHash
     finished_ns: int
     items: pa.Table
     previous_ns: int = 0
     """The end of the scan before: findings that became known later are new."""
 
-    @cached_property
-    def _extras(self) -> dict[bytes, bytes | None]:
-        return dict(zip(self.items["ovid"].to_pylist(), self.items["extra"].to_pylist(), strict=True))
+    instance: bytes = b""
+    view: str = ""
+    is_part: bool = False
 
     @cached_property
     def ovids(self) -> frozenset[bytes]:
         """Return the object versions of the items."""
         return frozenset(self.items["ovid"].to_pylist()) - {None}
 
-    def located(self, row: Observed) -> Location:
-        """Return the location of a finding; a blob that was staged when it was scanned gets its later commit."""
-        at = location_of(row)
-        extra = self._extras.get(row.observation.ovid) if at.source == "git" and not at.commit else None
-        places = [place for place in parse_seen(extra).places if place.commit] if extra else []
-        same = [place for place in places if path_text(place.path) == at.path]
-        return replace(at, commit=(same or places)[0].commit) if places else at
+    def extras(self, ovids: Collection[bytes]) -> dict[bytes, bytes]:
+        """Return the data beside some object versions, of those that have any."""
+        if not ovids or self.items["extra"].null_count == len(self.items):
+            return {}
+        rows = self.items.filter(pc.is_in(self.items["ovid"], value_set=pa.array(list(ovids), pa.binary(32))))
+        pairs = zip(rows["ovid"].to_pylist(), rows["extra"].to_pylist(), strict=True)
+        return {ovid: extra for ovid, extra in pairs if extra is not None}
+
+    def without(self, others: "ListedSource") -> "ListedSource":
+        """Return the source without the object versions that another one lists."""
+        theirs = others.items["ovid"].combine_chunks()
+        return replace(self, items=self.items.filter(pc.invert(pc.is_in(self.items["ovid"], value_set=theirs))))
 
 
 def current_sources(state: State, inventories: Sequence[Inventory] | None = None) -> list[ListedSource]:
     """Return the sources of the last scans, or of some inventories, latest first.
 
-    A scan of a part (one file of a folder, the staged files) adds to the last scan of the whole source.
+    A scan of a part (one file of a folder, the staged files) adds to the last scan of the whole source. The work tree
+    and the history of a repository are two views of it: neither hides what the other has.
     """
-    whole: set[str] = set()
-    parts: set[tuple[str, str]] = set()
-    later: dict[str, list[pa.Array]] = {}
+    whole: set[tuple[str, str]] = set()
+    names: set[tuple[str, str]] = set()
+    parts: set[tuple[str, str, str]] = set()
+    later: dict[tuple[str, str], list[pa.Array]] = {}
     listed = []
     for inventory in inventories if inventories is not None else read_inventories(state.stores.state, state.tenant):
         new = [
             (number, facts)
             for number, facts in enumerate(inventory.sources)
-            if facts.instance not in whole and not (facts.is_part and (facts.instance, facts.name) in parts)
+            if (facts.instance, facts.view) not in whole
+            and (facts.name, _view(facts)) not in names
+            and not (facts.is_part and (facts.instance, facts.view, facts.name) in parts)
         ]
-        whole |= {facts.instance for facts in inventory.sources if not facts.is_part}
-        parts |= {(facts.instance, facts.name) for facts in inventory.sources}
+        whole |= {(facts.instance, facts.view) for facts in inventory.sources if not facts.is_part}
+        names |= {(facts.name, facts.view) for facts in inventory.sources if facts.view and not facts.is_part}
+        parts |= {(facts.instance, facts.view, facts.name) for facts in inventory.sources}
         if not new:
             continue
         items = pa.concat_tables(
@@ -87,13 +97,32 @@ def current_sources(state: State, inventories: Sequence[Inventory] | None = None
         for number, facts in new:
             rows = items if len(inventory.sources) == 1 else items.filter(pc.equal(items["source"], number))
             rows = rows.drop_columns("source")
-            for known in later.setdefault(facts.instance, []):
-                rows = rows.filter(pc.invert(pc.is_in(rows["item"], value_set=known)))
-            later[facts.instance].append(rows["item"].combine_chunks())
-            source = _report_source(facts.tag, facts.name)
+            if facts.view != HISTORY:  # a path of a history has many versions, and a part has some of them
+                for known in later.setdefault((facts.instance, facts.view), []):
+                    rows = rows.filter(pc.invert(pc.is_in(rows["item"], value_set=known)))
+                later[facts.instance, facts.view].append(rows["item"].combine_chunks())
             before = inventory.started_ns if inventory.previous_ns is None else inventory.previous_ns
-            listed.append(ListedSource(source, inventory.policy, inventory.finished_ns, rows, before))
-    return listed
+            listed.append(
+                ListedSource(
+                    *(_report_source(facts), inventory.policy, inventory.finished_ns, rows, before),
+                    *(bytes.fromhex(facts.instance), facts.view, facts.is_part),
+                )
+            )
+    return [_without_whole(one, listed) for one in listed]
+
+
+def _view(facts: SourceFacts) -> str:
+    """Return the view that a later scan of the same name would be; older versions stored none."""
+    return facts.view or {"fs": TREE, "git": HISTORY}.get(facts.tag, "")
+
+
+def _without_whole(one: ListedSource, listed: Sequence[ListedSource]) -> ListedSource:
+    """Return a part of a history without the versions that the whole lists, which are judged in full."""
+    if one.view == HISTORY and one.is_part:
+        for other in listed:
+            if (other.instance, other.view, other.policy) == (one.instance, HISTORY, one.policy) and not other.is_part:
+                one = one.without(other)
+    return one
 
 
 @dataclass(frozen=True)
@@ -118,7 +147,8 @@ def unfinished_scans(state: State, scans: Sequence[UnfinishedScan] | None = None
         before = previous_finish(stores.state, tenant, inputs, scan.sources)
         sources = [
             ListedSource(
-                _report_source(one.tag, one.name), scan.policy, 0, _COLUMNS.empty_table().drop_columns("source"), before
+                *(_report_source(one), scan.policy, 0, _COLUMNS.empty_table().drop_columns("source"), before),
+                *(bytes.fromhex(one.instance), one.view, one.is_part),
             )
             for one in scan.sources
         ]
@@ -130,27 +160,16 @@ def unfinished_scans(state: State, scans: Sequence[UnfinishedScan] | None = None
     return found
 
 
-def git_places(state: State, item: StableItemId) -> Seen | None:
-    """Return the commits and paths of a blob, from the last scan that listed it; None for any other item."""
-    for inventory in read_inventories(state.stores.state, state.tenant):
-        if any(source.tag == "git" for source in inventory.sources):
-            for items in inventory.items(state.stores.state, state.tenant):
-                extras = items.filter(pc.equal(items["item"], pa.scalar(item, pa.binary(32))))["extra"].to_pylist()
-                if extras and extras[0]:
-                    return parse_seen(extras[0])
-    return None
-
-
 def location_of(row: Observed) -> Location:
     """Return the location that an observation was stored with."""
     return read_location(row.observation.location_display, row.observation.location_url)
 
 
-def _report_source(tag: str, name: str) -> SourceFacts:
+def _report_source(facts: SourceFacts) -> ReportSource:
     """Return a source for reports; a name that is an absolute path is also its root."""
-    kind = _KINDS.get(tag, tag)
-    if not name.startswith("/"):
-        return SourceFacts(kind, name)
-    path = Path(name)
+    kind = _KINDS.get(facts.tag, facts.tag)
+    if not facts.name.startswith("/"):
+        return ReportSource(kind, facts.name, facts.root)
+    path = Path(facts.name)
     root = path.parent if kind == "file" and path.is_file() else path
-    return SourceFacts(kind, path.name or name, str(root))
+    return ReportSource(kind, path.name or facts.name, facts.root or str(root))

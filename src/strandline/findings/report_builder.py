@@ -6,9 +6,10 @@ Invariants: nothing is written; a stored finding outside the listed items is onl
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from strandline.detect.locations import Location
+from strandline.findings.commit_spans import Versions, judged, versions_of
 from strandline.findings.coverage import coverage_of
 from strandline.findings.decisions import Decisions
 from strandline.findings.listed_sources import (
@@ -32,6 +33,8 @@ from strandline.scan.inventory import Inventory, find_inventory
 from strandline.scan.state import State
 from strandline.scan.unfinished import UnfinishedScan, find_unfinished
 from strandline.version import __version__
+
+_Order: TypeAlias = tuple[bool, int, str, int, int, str, str, str]
 
 
 class _Seen(NamedTuple):
@@ -58,9 +61,10 @@ def build_report(
     listed = current_sources(state, inventories)
     open_scans = unfinished_scans(state, unfinished)
     names = rule_names(state)
-    seen = _everything(state, listed) if everything else _current(state, listed, open_scans)
+    seen = list(_everything(state, listed) if everything else _current(state, listed, open_scans))
+    versions = versions_of(state, listed, (one.row.observation.ovid for one in seen))
     listed = [*listed, *(source for scan in open_scans for source in scan.sources)]
-    findings = in_order(_findings(seen, names, listed, Decisions(state)))
+    findings = in_order(_findings(seen, names, listed, Decisions(state), versions))
     policies = list(dict.fromkeys(one.policy for one in listed))
     facts = ReportFacts(
         tenant=state.name,
@@ -124,6 +128,7 @@ def _findings(
     names: dict[RuleFingerprint, str],
     listed: Sequence[ListedSource],
     decisions: Decisions,
+    versions: Versions,
 ) -> Iterator[ReportFinding]:
     """Yield each finding once, with all its places."""
     grouped: dict[FindingId, list[_Seen]] = {}
@@ -133,19 +138,45 @@ def _findings(
         first = group[0]
         finding = first.row.finding
         first_ns = min(one.row.first_ns for one in group)
-        places = {
-            _measured(listed[one.source].located(one.row) if listed else location_of(one.row), one.row) for one in group
-        }
         yield ReportFinding(
             finding_id=finding.finding_id.hex(),
             rule_id=names.get(finding.rule) or f"rule {finding.rule.hex()[:12]}",
             secret=finding.secret,
-            locations=tuple(sorted(places, key=lambda at: (at.path, at.line, at.column, at.row, at.field, at.commit))),
+            locations=_places([one.row for one in group], versions),
             first_seen_ns=first_ns,
             decision=decisions.current(finding.secret, first.row.decision),
             source=first.source,
             is_new=bool(listed) and first_ns > listed[first.source].previous_ns,
+            commits=versions.span(one.row.observation.ovid for one in group),
         )
+
+
+def _places(rows: Sequence[Observed], versions: Versions) -> tuple[Location, ...]:
+    """Return the places of a finding, each once: those of current versions first, then the latest of older ones.
+
+    A place that many versions share has the commit that brought the first of them.
+    """
+    places: dict[Location, list[Observed]] = {}
+    for row in rows:
+        at = location_of(row)
+        # A location that an older version of this program stored has a commit of its own.
+        places.setdefault(replace(at, confidence=0) if versions.commit(row.observation.ovid) else at, []).append(row)
+    found = [_place(group, versions) for group in places.values()]
+    return tuple(at for _, at in sorted(found, key=lambda one: one[0]))
+
+
+def _place(rows: Sequence[Observed], versions: Versions) -> tuple[_Order, Location]:
+    """Return one place of some versions, with its sort key."""
+    ovids = [row.observation.ovid for row in rows]
+    latest = max(
+        rows, key=lambda row: (versions.is_current(row.observation.ovid), versions.last_s(row.observation.ovid))
+    )
+    at = _measured(location_of(latest), latest)
+    span = versions.span(ovids)
+    at = at if span is None else replace(at, commit=span.first.commit)
+    is_old = not any(map(versions.is_current, ovids))
+    newest_s = max(map(versions.last_s, ovids)) if is_old else 0
+    return (is_old, -newest_s, at.path, at.line, at.column, at.row, at.field, at.commit), at
 
 
 def _measured(at: Location, row: Observed) -> Location:
@@ -159,7 +190,7 @@ def findings_by_id(state: State, ids: Iterable[FindingId]) -> dict[FindingId, Re
     if not wanted:
         return {}
     seen = (one for one in _everything(state, []) if one.row.finding.finding_id in wanted)
-    found = _findings(seen, rule_names(state), (), Decisions(state))
+    found = _findings(seen, rule_names(state), (), Decisions(state), Versions())
     return {FindingId(bytes.fromhex(one.finding_id)): one for one in found}
 
 
@@ -173,11 +204,12 @@ def observations(state: State, policy: PolicyHash) -> Iterator[list[Observed]]:
 
 def _current(state: State, listed: Sequence[ListedSource], open_scans: Sequence[OpenScan] = ()) -> Iterator[_Seen]:
     for policy in dict.fromkeys([*(one.policy for one in listed), *(one.policy for one in open_scans)]):
-        of_policy = [(number, one.ovids) for number, one in enumerate(listed) if one.policy == policy]
+        of_policy = [(number, one) for number, one in enumerate(listed) if one.policy == policy]
         items = _items_of(open_scans, policy, len(listed))
         for rows in observations(state, policy):
-            for number, ovids in of_policy:
-                yield from (_Seen(row, number) for row in rows if row.observation.ovid in ovids)
+            for number, one in of_policy:
+                of_source = [row for row in rows if row.observation.ovid in one.ovids]
+                yield from (_Seen(row, number) for row in judged(one, of_source))
             if items:
                 yield from (_Seen(row, items[row.finding.item]) for row in rows if row.finding.item in items)
 

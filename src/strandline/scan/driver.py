@@ -20,6 +20,7 @@ from strandline.scan.gc_tuning import rare_collections
 from strandline.scan.inventory import find_inventory
 from strandline.scan.local_workers import LocalWorkers
 from strandline.scan.plan.planner import IsNew, Plan, plan
+from strandline.scan.plan.versions import listed_key
 from strandline.scan.request import ScanRequest
 from strandline.scan.retries import retried
 from strandline.scan.run.manifest import read_rows, rows_of
@@ -79,7 +80,7 @@ def _plan(stores: Stores, request: ScanRequest, tell: Tell, is_new: IsNew) -> Pl
 
 
 def parked_items(stores: Stores, request: ScanRequest) -> frozenset[bytes]:
-    """Return the items of parked shards."""
+    """Return the keys (`listed_key`) of the items of parked shards."""
     items = set[bytes]()
     for run in parked_runs(stores, request):
         for shard in parked_shards(stores, run):
@@ -186,12 +187,13 @@ class _Driver:
 
 
 def _items_left(stores: Stores, request: ScanRequest, run: ScanRun, shard: ShardRecord) -> set[bytes]:
-    """Return the items of a shard after its cursor."""
+    """Return the keys of the items of a shard after its cursor."""
     hint = rows_of(shard.spec)
     start = parse_manifest_row(shard.cursor.key).row + 1 if shard.cursor.key else hint.start
     items = set[bytes]()
     for _, table in read_rows(stores.state, request.tenant, run.manifest, start, hint.end):
-        for number, locator in zip(table["source"].to_pylist(), table["locator"].to_pylist(), strict=True):
+        columns = (table[name].to_pylist() for name in ("source", "locator", "version", "stat"))
+        for number, locator, version, stat in zip(*columns, strict=True):
             source = request.sources[number]
-            items.add(stable_item_id(source.tag, source.instance, locator))
+            items.add(listed_key(stable_item_id(source.tag, source.instance, locator), version, stat))
     return items

@@ -49,12 +49,17 @@ _INDEX = b"inventories"
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """A source of an inventory; one that `is_part` listed only some items of its instance."""
+    """A source of an inventory; one that `is_part` listed only some items of its instance.
+
+    A repository has two views, `tree` and `history`, and paths below a `root`, if it has a work tree.
+    """
 
     tag: str
     name: str
     instance: str
     is_part: bool = False
+    view: str = ""
+    root: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,11 +113,12 @@ def find_inventory(state: ScannerState, tenant: TenantId, inputs: bytes) -> Inve
 
 def previous_finish(state: ScannerState, tenant: TenantId, inputs: bytes, sources: Sequence[SourceFacts]) -> int:
     """Return when these sources were last scanned to the end, by themselves or as parts of whole ones; 0 for never."""
-    instances = {one.instance for one in sources}
+    views = {(one.instance, one.view) for one in sources}
     known = [
         one.finished_ns
         for one in read_inventories(state, tenant)
-        if one.inputs == inputs.hex() or instances <= {each.instance for each in one.sources if not each.is_part}
+        if one.inputs == inputs.hex()
+        or views <= {(each.instance, each.view) for each in one.sources if not each.is_part}
     ]
     return max(known, default=0)
 
@@ -154,7 +160,13 @@ def touch_inventory(
 
 def source_facts(sources: Sequence[Source]) -> tuple[SourceFacts, ...]:
     """Return sources as an inventory names them."""
-    return tuple(SourceFacts(one.tag, one.name, one.instance.hex(), one.is_part) for one in sources)
+    return tuple(
+        SourceFacts(
+            *(one.tag, one.name, one.instance.hex(), one.is_part),
+            *(getattr(one, "view", ""), getattr(one, "report_root", "")),
+        )
+        for one in sources
+    )
 
 
 def _read_chunk(state: ScannerState, tenant: TenantId, key: bytes) -> pa.Table | None:

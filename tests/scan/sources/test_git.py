@@ -1,7 +1,8 @@
-"""Every blob of a history is listed once, however it came in, and read through git alone."""
+"""Every version of every path of a history is listed once, however it came in, and read through git alone."""
 
 import os
 import pickle
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from strandline.scan.sources import (
     InputRefused,
     InputUnusable,
     ItemProblem,
-    Place,
+    ItemReader,
     Problem,
     Seen,
     format_seen,
@@ -28,16 +29,37 @@ from strandline.scan.sources import (
     parse_seen,
 )
 from strandline.scan.sources.git_commands import Git
-from strandline.scan.sources.git_history import PLACES_MAX, Change, changes, tokens
-from tests.scan.sources.helpers import Repository, contents, left_out, listed, locators, problems, write
+from strandline.scan.sources.git_history import Change, changes, tokens
+from strandline.scan.sources.git_repository import parse_locator
+from strandline.scan.sources.source import Content
+from tests.scan.sources.helpers import Repository, left_out, listed, write
+
+
+def contents(source: GitSource) -> list[bytes]:
+    """Return the bytes of all versions that can be read, in the order of the listing."""
+    with source.open() as reader:
+        rows = [row for row in listed(source) if row["problem"] is None]
+        return [part.data for row in rows for part in reader.read(row["locator"], row["extra"]).parts]
 
 
 def blobs(source: GitSource) -> set[bytes]:
-    return {data for (data,) in contents(source).values()}
+    return set(contents(source))
 
 
-def seen(source: GitSource) -> dict[bytes, Seen]:
-    return {row["locator"]: parse_seen(row["extra"]) for row in listed(source)}
+def seen(source: GitSource) -> dict[tuple[bytes, str], Seen]:
+    """Return the versions of paths, by path and blob."""
+    found = [(parse_locator(row["locator"]), parse_seen(row["extra"])) for row in listed(source)]
+    return {(path, one.blob): one for path, one in found}
+
+
+def problems(source: GitSource) -> dict[bytes, str]:
+    """Return the blobs that cannot be read, and why."""
+    rows = [row for row in listed(source) if row["problem"]]
+    return {parse_seen(row["extra"]).blob.encode(): row["problem"] for row in rows}
+
+
+def read(reader: ItemReader, blob: bytes) -> Content:
+    return reader.read(b"repository\0path", format_seen(Seen(blob.decode())))
 
 
 @pytest.fixture
@@ -48,26 +70,7 @@ def repository(tmp_path: Path) -> Repository:
 # What a history holds.
 
 
-def test_by_path_a_blob_is_read_under_each_path_and_is_new_when_it_gets_another(repository: Repository) -> None:
-    repository.commit({"test/x": b"same", "prod.env": b"same"})
-    once, each = GitSource.at(repository.path), GitSource.at(repository.path, by_path=True)
-    ((before,),) = (list(listed(source)) for source in (each,))
-    with once.open() as plain, each.open() as reader:
-        assert [part.path for part in plain.read(before["locator"], before["extra"]).parts] == ["prod.env"]
-        content = reader.read(before["locator"], before["extra"])
-        parts = list(content.parts)
-    assert content.version == before["version"]
-    assert [(part.path, part.address) for part in parts] == [("prod.env", 0), ("test/x", 1)]
-    repository.commit({"later": b"same"})
-    (after,) = listed(each)
-    assert after["locator"] == before["locator"]
-    assert after["version"] != before["version"]
-    repository.commit({"later": b"other"})
-    repository.commit({"later": b"same"})
-    assert [row["version"] for row in listed(each) if row["locator"] == before["locator"]] == [after["version"]]
-
-
-def test_every_blob_of_all_branches_is_there_once(repository: Repository) -> None:
+def test_every_version_of_a_path_of_all_branches_is_there_once(repository: Repository) -> None:
     repository.commit({"a": b"one", "d/b": b"two"})
     repository.git("checkout", "-q", "-b", "side")
     repository.commit({"a": b"three", "copy": b"two"}, remove=["d/b"])
@@ -75,22 +78,37 @@ def test_every_blob_of_all_branches_is_there_once(repository: Repository) -> Non
     repository.commit({"a": b"four"})
     source = GitSource.at(repository.path)
     assert blobs(source) == {b"one", b"two", b"three", b"four"}
-    assert len(set(locators(source))) == 4
+    paths = sorted(parse_locator(row["locator"]) for row in listed(source))
+    assert paths == [b"a", b"a", b"a", b"copy", b"d/b"]
 
 
-def test_rows_have_version_size_and_the_first_place(repository: Repository) -> None:
+def test_rows_have_version_size_and_commits(repository: Repository) -> None:
     first = repository.commit({"a/b.txt": b"content"})
     second = repository.commit({"moved.txt": b"content"}, remove=["a/b.txt"])
+    repository.commit({"moved.txt": b"other"})
+    last = repository.commit({"moved.txt": b"content"})
     source = GitSource.at(repository.path)
-    (row,) = listed(source)
-    assert row["version"] == b"git:" + row["locator"]
-    assert row["size"] == 7
-    assert parse_seen(row["extra"]) == Seen(2, (Place(first, b"a/b.txt"), Place(second, b"moved.txt")))
+    old, moved, _ = listed(source)
+    blob = repository.blob(b"content").decode()
+    assert (old["version"], old["size"]) == (moved["version"], 7) == (b"git:" + blob.encode(), 7)
+    assert old["locator"] == first.encode() + b"\0a/b.txt", "the root commit is the repository's name"
+    assert parse_seen(old["extra"]) == Seen(blob, 1, first, first)
+    assert parse_seen(moved["extra"]) == Seen(blob, 2, second, last, at_head=True, leader=b"a/b.txt")
     with source.open() as reader:
-        content = reader.read(row["locator"], row["extra"])
+        content = reader.read(old["locator"], old["extra"])
     (part,) = content.parts
-    assert (part.path, part.commit, content.version) == ("a/b.txt", first, row["version"])
-    assert source.display(row["locator"], row["extra"]) == "a/b.txt"
+    assert (part.path, part.commit, content.version) == ("a/b.txt", first, old["version"])
+    assert source.display(old["locator"], old["extra"]) == "a/b.txt"
+
+
+def test_one_blob_is_read_once_for_all_its_paths(repository: Repository) -> None:
+    repository.commit({"a": b"same", "b": b"same", "c": b"same", "other": b"between"})
+    source = GitSource.at(repository.path)
+    rows = [row for row in listed(source) if row["size"] == 4]
+    with source.open() as reader:
+        (first,), (second,), (third,) = (reader.read(row["locator"], row["extra"]).parts for row in rows)
+    assert first.data is second.data is third.data
+    assert [first.path, second.path, third.path] == ["a", "b", "c"]
 
 
 def test_a_blob_that_only_a_merge_brings_is_there(repository: Repository) -> None:
@@ -103,7 +121,7 @@ def test_a_blob_that_only_a_merge_brings_is_there(repository: Repository) -> Non
     merge = repository.commit({"a": b"only in the merge", "new": b"new in the merge"})
     source = GitSource.at(repository.path)
     assert {b"only in the merge", b"new in the merge"} <= blobs(source)
-    assert Place(merge, b"new") in {place for one in seen(source).values() for place in one.places}
+    assert {path for (path, _), one in seen(source).items() if one.first == merge} == {b"a", b"new"}
     assert sum(one.total for one in seen(source).values()) == 6
 
 
@@ -144,8 +162,7 @@ def test_tags_of_blobs_and_trees_are_read(repository: Repository) -> None:
     repository.git("tag", "of-a-tree", tree)
     source = GitSource.at(repository.path)
     assert blobs(source) == {b"file", b"tagged", b"annotated", b"in a tree"}
-    places = {place for one in seen(source).values() for place in one.places}
-    assert {Place("", b"refs/tags/of-a-blob"), Place("", b"inner.txt")} <= places
+    assert {b"refs/tags/of-a-blob", b"inner.txt"} <= {path for (path, _), one in seen(source).items() if not one.first}
 
 
 def test_stashes_and_detached_heads_are_part_of_the_history(repository: Repository) -> None:
@@ -164,23 +181,16 @@ def test_names_of_any_kind_come_through(repository: Repository) -> None:
     with open(bad, "wb") as file:  # noqa: PTH123 - bytes
         file.write(b"7")
     repository.commit({})
-    paths = {one.places[0].path for one in seen(GitSource.at(repository.path)).values()}
+    paths = {path for path, _ in seen(GitSource.at(repository.path))}
     assert paths == {os.fsencode(name) for name in names} | {b"bytes\xff"}
     assert blobs(GitSource.at(repository.path)) == {b"1", b"2", b"3", b"4", b"5", b"6", b"7"}
-
-
-def test_many_places_are_counted_and_few_are_kept(repository: Repository) -> None:
-    repository.commit({f"copy{number:02}": b"same" for number in range(PLACES_MAX + 5)})
-    ((only),) = seen(GitSource.at(repository.path)).values()
-    assert only.total == PLACES_MAX + 5
-    assert [place.path for place in only.places] == [b"copy%02d" % number for number in range(PLACES_MAX)]
 
 
 def test_the_order_is_that_of_history(repository: Repository) -> None:
     data = [b"%d" % number for number in range(20)]
     for one in data:
         repository.commit({"a": one})
-    assert [parts[0] for parts in contents(GitSource.at(repository.path)).values()] == data
+    assert contents(GitSource.at(repository.path)) == data
 
 
 SKEWED = b"""\
@@ -215,8 +225,9 @@ other
 
 def test_the_first_place_is_the_oldest_whatever_clocks_said(repository: Repository) -> None:
     repository.git("fast-import", "--quiet", stdin=SKEWED)
-    places = [place.path for place in seen(GitSource.at(repository.path))[repository.blob(b"same")].places]
-    assert places == [b"original", b"copy"]
+    same = repository.blob(b"same").decode()
+    paths = [path for path, blob in seen(GitSource.at(repository.path)) if blob == same]
+    assert paths == [b"original", b"copy"]
 
 
 def test_excluded_paths_do_not_hide_a_blob_that_has_others(repository: Repository) -> None:
@@ -225,7 +236,7 @@ def test_excluded_paths_do_not_hide_a_blob_that_has_others(repository: Repositor
     source = GitSource.at(repository.path, excludes=parse_globs("vendor/"))
     assert blobs(source) == {b"both"}
     assert left_out(source) == {"excluded": 2}
-    assert first not in {place.commit for one in seen(source).values() for place in one.places}
+    assert first not in {one.first for one in seen(source).values()}
 
 
 def test_an_empty_repository_has_an_empty_listing(repository: Repository) -> None:
@@ -252,8 +263,7 @@ def test_repositories_of_sha_256_are_read(tmp_path: Path) -> None:
     commit = repository.commit({"a": b"one", "b": b"two"})
     source = GitSource.at(repository.path)
     assert blobs(source) == {b"one", b"two"}
-    assert {len(locator) for locator in locators(source)} == {64}
-    assert seen(source)[locators(source)[0]].places[0].commit == commit
+    assert {(len(blob), one.first) for (_, blob), one in seen(source).items()} == {(64, commit)}
     repository.commit({"a": b"three"})
     assert blobs(GitSource.at(repository.path, since="HEAD~1")) == {b"three"}
 
@@ -320,7 +330,8 @@ def test_staged_is_the_index_against_head(repository: Repository) -> None:
     write(repository.path, {"a": b"not staged"})
     source = GitSource.at(repository.path, staged=True)
     assert blobs(source) == {b"staged", b"also staged"}
-    assert seen(source)[repository.blob(b"staged")] == Seen(1, (Place("", b"a"),))
+    blob = repository.blob(b"staged").decode()
+    assert seen(source)[b"a", blob] == Seen(blob, added=((0, 6),))
 
 
 def test_staged_works_before_the_first_commit(repository: Repository) -> None:
@@ -389,18 +400,18 @@ def test_a_large_blob_is_a_row_with_a_problem_and_is_not_read(repository: Reposi
     assert problems(source) == {large: Problem.TOO_LARGE}
     with source.open() as reader:
         with pytest.raises(ItemProblem) as refused:
-            reader.read(large, None)
+            read(reader, large)
         assert refused.value.code is Problem.TOO_LARGE
-        assert list(reader.read(repository.blob(b"small"), None).parts)[0].data == b"small"  # noqa: RUF015
+        assert list(read(reader, repository.blob(b"small")).parts)[0].data == b"small"  # noqa: RUF015
 
 
 def test_a_blob_that_is_gone_is_a_failure_and_the_reader_goes_on(repository: Repository) -> None:
     repository.commit({"a": b"one"})
     with GitSource.at(repository.path).open() as reader:
         with pytest.raises(ItemProblem) as refused:
-            reader.read(b"0" * 40, None)
+            read(reader, b"0" * 40)
         assert refused.value.code is Problem.VANISHED
-        assert reader.read(repository.blob(b"one"), None).size == 3
+        assert read(reader, repository.blob(b"one")).size == 3
 
 
 def test_a_damaged_blob_is_a_failure_and_the_reader_goes_on(repository: Repository) -> None:
@@ -414,9 +425,9 @@ def test_a_damaged_blob_is_a_failure_and_the_reader_goes_on(repository: Reposito
     with GitSource.at(repository.path).open() as reader:
         for _ in range(2):
             with pytest.raises(ItemProblem) as refused:
-                reader.read(bad.encode(), None)
+                read(reader, bad.encode())
             assert refused.value.code is Problem.DAMAGED
-        assert reader.read(repository.blob(b"two"), None).size == 3
+        assert read(reader, repository.blob(b"two")).size == 3
 
 
 def test_a_blob_whose_file_is_lost_is_a_row_with_a_problem(repository: Repository) -> None:
@@ -452,11 +463,11 @@ def test_a_killed_command_is_started_again(repository: Repository) -> None:
     repository.commit({"a": b"one"})
     source = GitSource.at(repository.path)
     with source.open() as reader:
-        reader.read(repository.blob(b"one"), None)
+        read(reader, repository.blob(b"one"))
         process = reader._process  # type: ignore[attr-defined]  # noqa: SLF001 - to kill it
         process.kill()
         process.wait()
-        assert reader.read(repository.blob(b"one"), None).size == 3
+        assert read(reader, repository.blob(b"one")).size == 3
 
 
 def test_no_command_and_no_handle_stays(repository: Repository) -> None:
@@ -489,7 +500,7 @@ def test_a_partial_clone_is_not_completed_from_the_network(
     assert problems(source) == {missing: Problem.NOT_FETCHED}
     assert blobs(source) == {b"checked out"}
     with source.open() as reader, pytest.raises(ItemProblem):
-        reader.read(missing, None)
+        read(reader, missing)
     assert problems(source) == {missing: Problem.NOT_FETCHED}
 
 
@@ -544,7 +555,7 @@ def test_a_reader_that_may_not_read_the_repository_does_not_blame_the_blobs(
     source = GitSource.at(repository.path)
     monkeypatch.setitem(git_commands._ENVIRONMENT, "GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # noqa: SLF001
     with source.open() as reader, pytest.raises(InputRefused, match="belongs to another user"):
-        reader.read(repository.blob(b"one"), None)
+        read(reader, repository.blob(b"one"))
 
 
 def test_no_program_that_a_repository_names_is_run(repository: Repository, tmp_path: Path) -> None:
@@ -552,6 +563,9 @@ def test_no_program_that_a_repository_names_is_run(repository: Repository, tmp_p
     evil.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\nexit 1\n")
     evil.chmod(0o755)
     repository.commit({"a": b"one", ".gitattributes": b"* diff=evil filter=evil\n"})
+    repository.commit({"a": b"two"})
+    write(repository.path, {"a": b"staged"})
+    repository.git("add", "a")
     for name in ("core.fsmonitor", "core.pager", "diff.external", "diff.evil.textconv", "diff.evil.command"):
         repository.git("config", name, str(evil))
     for name in ("filter.evil.smudge", "gpg.program", "core.sshCommand", "core.editor", "core.gitProxy"):
@@ -559,8 +573,8 @@ def test_no_program_that_a_repository_names_is_run(repository: Repository, tmp_p
     repository.git("config", "log.showSignature", "true")
     source = GitSource.at(repository.path)
     assert b"one" in blobs(source)
-    listed(GitSource.at(repository.path, staged=True))
-    listed(GitSource.at(repository.path, since="HEAD"))
+    assert blobs(GitSource.at(repository.path, staged=True)) == {b"staged"}
+    assert blobs(GitSource.at(repository.path, since="HEAD~1")) == {b"two"}
     assert not (tmp_path / "ran").exists()
 
 
@@ -580,12 +594,33 @@ def test_settings_of_the_user_do_not_change_what_is_listed(
 
 # The pure part.
 
-PLACES = st.lists(st.builds(Place, st.sampled_from(["", "ab" * 20, "cd" * 32]), st.binary()), max_size=5).map(tuple)
+IDS = st.sampled_from([20, 32]).flatmap(
+    lambda size: st.lists(st.binary(min_size=size, max_size=size).map(bytes.hex), min_size=3, max_size=3)
+)
+RANGES = st.none() | st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)), max_size=4).map(tuple)
 
 
-@given(st.builds(Seen, st.integers(0, 2**32 - 1), PLACES))
-def test_what_is_known_of_a_blob_is_read_back(one: Seen) -> None:
+@given(IDS, st.integers(0, 2**32 - 1), st.booleans(), st.booleans(), st.binary(), RANGES)
+def test_what_is_known_of_a_version_is_read_back(
+    ids: list[str],
+    total: int,
+    has_commit: bool,
+    at_head: bool,
+    leader: bytes,
+    added: tuple[tuple[int, int], ...] | None,
+) -> None:
+    blob, first, last = ids if has_commit else (ids[0], "", "")
+    one = Seen(blob, total, first, last, at_head, leader, added)
     assert parse_seen(format_seen(one)) == one
+
+
+def test_what_older_versions_stored_of_a_blob_is_read() -> None:
+    """They stored the number of places, and of the first ones the commit and the path."""
+    places = [("ab" * 20, b"old/app.py"), ("", b"staged"), ("cd" * 20, b"new.py")]
+    data = struct.pack("<I", 9)
+    for commit, path in places:
+        data += bytes([len(commit) // 2]) + bytes.fromhex(commit) + struct.pack("<I", len(path)) + path
+    assert parse_seen(data) == Seen("", 9, "ab" * 20, "cd" * 20)
 
 
 @given(st.lists(st.binary().filter(lambda word: b"\0" not in word)), st.integers(1, 10))

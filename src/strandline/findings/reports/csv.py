@@ -10,11 +10,12 @@ import io
 from collections.abc import Iterator
 
 from strandline.detect.locations import shown
-from strandline.findings.reports.values import Report, ReportFinding, RuleFacts, utc
+from strandline.findings.reports.values import CommitSpan, Report, ReportFinding, RuleFacts, SourceFacts, utc
 
 COLUMNS = (
     *("finding_id", "rule_id", "description", "provider", "source", "path", "line", "column", "confidence", "level"),
     *("via", "commit", "row", "field", "places", "same_secret", "state", "decided_by", "reason", "first_seen"),
+    *("root", "author", "email", "date", "last_commit", "last_author", "last_email", "last_date", "at_head"),
 )
 SECRET_SHOWN = 12
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%", "＝", "＋", "－", "＠")  # noqa: RUF001 - spreadsheets take them too
@@ -24,7 +25,9 @@ def format_csv(report: Report) -> Iterator[str]:
     """Yield the lines of a report; the first has the names of the columns."""
     yield _line(COLUMNS)
     for finding in report.findings:
-        yield _line(_row(finding, report.rule(finding.rule_id)))
+        yield _line(
+            (*_row(finding, report.rule(finding.rule_id)), _root(report.source(finding)), *_commits(finding.commits))
+        )
 
 
 def safe_cell(value: str | int) -> str | int:
@@ -45,6 +48,19 @@ def _row(finding: ReportFinding, rule: RuleFacts) -> tuple[str | int, ...]:
         *(("", "") if decision is None else (decision.who, decision.why)),
         utc(finding.first_seen_ns),
     )
+
+
+def _root(source: SourceFacts | None) -> str:
+    return "" if source is None else source.root or source.name
+
+
+def _commits(span: CommitSpan | None) -> tuple[str, ...]:
+    """Return the cells of the first and the last commit; the id of the first is that of the place."""
+    if span is None:
+        return ("",) * 8
+    first, last = (facts.date for facts in (span.first, span.last))
+    author = span.first.author, span.first.email, first
+    return *author, span.last.commit, span.last.author, span.last.email, last, "yes" if span.at_head else "no"
 
 
 def _line(cells: tuple[str | int, ...]) -> str:

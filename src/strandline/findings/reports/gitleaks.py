@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from strandline.detect.locations import Location
 from strandline.findings.ignores import Fingerprint, format_fingerprint
 from strandline.findings.reports.values import Report, ReportFinding, RuleFacts
+from strandline.scan.commit_facts import CommitFacts
 
 REDACTED = "REDACTED"
 
@@ -26,6 +27,8 @@ def format_gitleaks(report: Report) -> Iterator[str]:
 
 
 def _plain(finding: ReportFinding, rule: RuleFacts, at: Location) -> dict[str, object]:
+    span = finding.commits
+    by = span.first if span is not None and span.first.commit == at.commit else CommitFacts(at.commit)
     return {
         "RuleID": finding.rule_id,
         "Description": rule.description,
@@ -39,9 +42,9 @@ def _plain(finding: ReportFinding, rule: RuleFacts, at: Location) -> dict[str, o
         "SymlinkFile": "",
         "Commit": at.commit,
         "Entropy": 0,
-        "Author": "",
-        "Email": "",
-        "Date": "",
+        "Author": by.author,
+        "Email": by.email,
+        "Date": by.date,
         "Message": "",
         "Tags": list(rule.tags),
         "Fingerprint": format_fingerprint(Fingerprint(at.path, finding.rule_id, at.line, at.commit)),

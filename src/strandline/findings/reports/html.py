@@ -22,6 +22,7 @@ from strandline.detect.locations import Location, shown
 from strandline.findings.reports.values import (
     HIGH,
     MEDIUM,
+    CommitSpan,
     Level,
     Report,
     ReportFinding,
@@ -111,7 +112,15 @@ def _row(finding: ReportFinding, rule: int, group: int) -> list[object]:
         *(finding.state, finding.first_seen_ns // 1_000_000_000, list(map(shown, at.via)), at.commit, _cell(at)),
         [_point(place) for place in finding.locations[1:]],
         *(("", "", 0) if decision is None else (shown(decision.who), shown(decision.why), decision.when_ns // 10**9)),
+        *_commits(finding.commits),
     ]
+
+
+def _commits(span: CommitSpan | None) -> tuple[str, str, str]:
+    """Return the first and the last commit as text, and whether HEAD has the finding."""
+    if span is None:
+        return "", "", ""
+    return span.first.text, span.last.text, "yes" if span.at_head else "no"
 
 
 def _cell(at: Location) -> str:

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from strandline.detect.locations import Location, format_display, format_url
 from strandline.findings.baselines import format_baseline
-from strandline.findings.reports.values import Report, ReportFinding, RuleFacts, utc
+from strandline.findings.reports.values import Report, ReportFinding, RuleFacts, SourceFacts, utc
 
 
 def format_jsonl(report: Report) -> Iterator[str]:
     """Yield the lines of a report."""
     for finding in report.findings:
-        yield json.dumps(plain_finding(finding, report.rule(finding.rule_id))) + "\n"
+        yield json.dumps(plain_finding(finding, report.rule(finding.rule_id), report.source(finding))) + "\n"
 
 
 def format_baseline_of(report: Report) -> Iterator[str]:
@@ -26,7 +26,7 @@ def format_baseline_of(report: Report) -> Iterator[str]:
         )
 
 
-def plain_finding(finding: ReportFinding, rule: RuleFacts) -> dict[str, object]:
+def plain_finding(finding: ReportFinding, rule: RuleFacts, source: SourceFacts | None = None) -> dict[str, object]:
     """Return a finding as an object for programs."""
     decision = finding.decision
     return {
@@ -35,6 +35,8 @@ def plain_finding(finding: ReportFinding, rule: RuleFacts) -> dict[str, object]:
         "description": rule.description,
         "tags": list(rule.tags),
         **_place(finding.location),
+        **({} if source is None else {"root": source.root or source.name}),
+        **({} if finding.commits is None else {"commits": finding.commits.plain()}),
         "level": finding.level.value,
         "nth": finding.nth,
         "secret": bytes.hex(finding.secret),

@@ -109,6 +109,7 @@ def _result(finding: ReportFinding, rule: RuleFacts, index: Mapping[str, int]) -
             "state": finding.state,
             **({"via": list(first.via)} if first.via else {}),
             **({"commit": first.commit} if first.commit else {}),
+            **({"commits": finding.commits.plain()} if finding.commits is not None else {}),
             **({"firstSeen": utc(finding.first_seen_ns)} if finding.first_seen_ns else {}),
         },
     }

@@ -16,6 +16,7 @@ from strandline.findings.ignores import Ignores, Reason
 from strandline.pipeline.identity import SecretHash
 from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.triage import TriageState
+from strandline.scan.commit_facts import CommitFacts
 from strandline.scan.path_globs import clean_path
 
 HIGH, MEDIUM = 5, 3
@@ -105,9 +106,37 @@ class Decision(NamedTuple):
     """Whether it is about the secret, wherever that is."""
 
 
+class CommitSpan(NamedTuple):
+    """The commits that a finding is in: those that first and last brought it to its path, and whether HEAD has it."""
+
+    first: CommitFacts
+    last: CommitFacts
+    at_head: bool
+    versions: int
+
+    def plain(self) -> dict[str, object]:
+        """Return the span for programs."""
+        return {
+            "first": plain_commit(self.first),
+            "last": plain_commit(self.last),
+            "at_head": self.at_head,
+            "versions": self.versions,
+        }
+
+
+def plain_commit(facts: CommitFacts) -> dict[str, object]:
+    """Return a commit for programs."""
+    return {
+        "commit": facts.commit,
+        "author": facts.author,
+        "email": facts.email,
+        "date": facts.date,
+    }
+
+
 @dataclass(frozen=True)
 class ReportFinding:
-    """A secret at an item; `locations` are its places in the current version; the first one is shown."""
+    """A secret at an item; `locations` are its places, in the current version first; the first one is shown."""
 
     finding_id: str
     rule_id: str
@@ -120,6 +149,8 @@ class ReportFinding:
     """Whether it became known after the scan before the last one had ended."""
     numbers: Mapping[str, int] = field(default_factory=dict)
     """Which of the distinct secrets of its rule it is in each of its paths, from 1, in the order of places."""
+    commits: CommitSpan | None = None
+    """The commits that it is in, if its repository's history was scanned."""
 
     @property
     def location(self) -> Location:
@@ -249,6 +280,11 @@ class Report:
     def rule(self, rule_id: str) -> RuleFacts:
         """Return a rule; an unknown one has its name alone."""
         return self.rules.get(rule_id) or RuleFacts(rule_id)
+
+    def source(self, finding: ReportFinding) -> SourceFacts | None:
+        """Return the source of a finding, if the report names it."""
+        sources = self.facts.sources
+        return sources[finding.source] if finding.source < len(sources) else None
 
     def ignoring(self, ignores: Ignores) -> "Report":
         """Return the report without the ignored findings; each place is checked on its own."""

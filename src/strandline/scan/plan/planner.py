@@ -26,7 +26,7 @@ from strandline.scan.plan.previous_scan import PreviousScan
 from strandline.scan.plan.probes import Probes
 from strandline.scan.plan.read_versions import inventory_index, load_read_versions, stat_cache
 from strandline.scan.plan.rule_deltas import Base, may_be_carried
-from strandline.scan.plan.versions import LISTED, identified
+from strandline.scan.plan.versions import LISTED, identified, listed_key
 from strandline.scan.policies import usable_bases
 from strandline.scan.request import ScanRequest
 from strandline.scan.run.manifest import ROWS
@@ -194,7 +194,7 @@ class _Planner:
         """Count what is not done, and why; return for all items of a batch whether they are parked, and their bases."""
         bases = self._bases_of(left)
         seen_before = self._seen_before(left)
-        parked = [item in self._parked for item in left["item"].to_pylist()] if self._parked else [False] * len(rows)
+        parked = self._parked_of(left) if self._parked else [False] * len(rows)
         self._counts.update(map(_reason, rows, left["problem"].to_pylist(), bases, seen_before, parked))
         for size, is_parked in zip(left["size"].to_pylist(), parked, strict=True):
             self._todo_items += not is_parked
@@ -204,6 +204,10 @@ class _Planner:
             pc.replace_with_mask(pa.repeat(no, len(pending)), pending, pa.array(parked, no.type)),
             pc.replace_with_mask(pa.repeat(none, len(pending)), pending, pa.array(bases, none.type)),
         )
+
+    def _parked_of(self, left: pa.RecordBatch) -> list[bool]:
+        columns = (left[name].to_pylist() for name in ("item", "version", "stat"))
+        return [listed_key(*cells) in self._parked for cells in zip(*columns, strict=True)]
 
     def _seen_before(self, left: pa.RecordBatch) -> list[bool]:
         """Return which items the last scan of these sources had listed."""

@@ -82,7 +82,7 @@ def parse_late(value: bytes | None, listed: bytes | None) -> Late | None:
 
 def late_put(item: StableItemId, late: Late) -> Put:
     """Return the write of a late version."""
-    return Put(_late_key(item), format_late(late))
+    return Put(_late_key(item, late.listed), format_late(late))
 
 
 def late_versions(
@@ -92,7 +92,7 @@ def late_versions(
     found: list[Late | None] = []
     for begin in range(0, len(items), BATCH_ROWS_MAX):
         part = slice(begin, begin + BATCH_ROWS_MAX)
-        values = state.multi_get(tenant, list(map(_late_key, items[part])))
+        values = state.multi_get(tenant, list(map(_late_key, items[part], listed[part])))
         found += map(parse_late, values, listed[part])
     return found
 
@@ -169,8 +169,15 @@ def _with_cached(number: int, batch: pa.RecordBatch, cache: "StatCache", ovids: 
     return versions, ovids
 
 
-def _late_key(item: bytes) -> bytes:
-    return b"late/" + item
+def _late_key(item: bytes, listed: bytes | None) -> bytes:
+    """Return the key of a late version: each listed version of a path in a history has its own."""
+    is_version = listed is not None and listed.startswith(b"git:")
+    return b"late/" + item + (_listed_digest(listed) if is_version else b"")
+
+
+def listed_key(item: bytes, version: bytes | None, stat: bytes | None) -> bytes:
+    """Return the key of a listed item; an item of which a listing has several versions has a key for each."""
+    return item + version if stat is None and version is not None and version.startswith(b"git:") else item
 
 
 def _listed_digest(listed: bytes | None) -> bytes:

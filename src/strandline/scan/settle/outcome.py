@@ -19,6 +19,7 @@ from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.pages import Gaps
 from strandline.pipeline.reads import Observed
 from strandline.pipeline.stores import Stores
+from strandline.scan.commit_facts import keep_commit_facts
 from strandline.scan.inventory import (
     ITEMS,
     Inventory,
@@ -37,7 +38,8 @@ from strandline.scan.run.progress import Progress
 from strandline.scan.run.totals import Totals
 from strandline.scan.settle.recheck import Rechecked, recheck
 from strandline.scan.source_visibility import Unread
-from strandline.scan.sources import FileSource, StatCache
+from strandline.scan.sources import FileSource, GitSource, StatCache
+from strandline.scan.sources.git_revisions import authors
 
 PROBLEMS_MAX = 1_000
 _GAPS = ("members_skipped", "decodes_skipped", "findings_dropped")
@@ -163,6 +165,11 @@ class _Sums:
         has_findings = pc.equal(facts["status"], int(DoneStatus.SCANNED_WITH_FINDINGS))
         if pc.any(has_findings).as_py():
             self.found.append(listed["ovid"].filter(has_findings))
+            source = self._request.sources[listed["source"][0].as_py()]
+            if isinstance(source, GitSource):
+                extras = listed["extra"].filter(has_findings).to_pylist()
+                find = partial(authors, source.git)
+                keep_commit_facts(self._stores.state, self._request.tenant, source.instance, extras, find)
         if len(self.notes) < PROBLEMS_MAX:
             self.notes += _notes(self._request, listed, facts, with_gaps, PROBLEMS_MAX - len(self.notes))
         tried = pc.and_(batch["pending"], pc.is_null(batch["problem"]))
@@ -256,7 +263,7 @@ def _inventory_rows(request: ScanRequest, rechecked: Rechecked) -> pa.RecordBatc
 def _paths(request: ScanRequest, listed: pa.RecordBatch) -> pa.Array:
     """Return the display paths of items of one source; those of files are their locators."""
     source = request.sources[listed["source"][0].as_py()]
-    if isinstance(source, FileSource):
+    if isinstance(source, FileSource) and source.repository is None:
         return listed["locator"]
     names = zip(listed["locator"].to_pylist(), listed["extra"].to_pylist(), strict=True)
     paths = [source.display(locator, extra).encode(errors="surrogateescape") for locator, extra in names]

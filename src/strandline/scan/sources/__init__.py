@@ -1,8 +1,10 @@
 """Sources of a scan: files, git histories, tables, journals, objects, …: items in a fixed order and their bytes.
 
-**Promise.** A listing has every item once, in an order that does not depend on the machine; unreadable items
-are in it, with the reason; excluded items are counted. A reader returns one version of an item, and the version that it
-names is the version of exactly these bytes.
+A work tree and its history are one source seen twice (`git_repository`): the same items, with the same versions.
+
+**Promise.** A listing has every version of every item once, in an order that does not depend on the machine; unreadable
+items are in it, with the reason; excluded items are counted. A reader returns one version of an item, and the version
+that it names is the version of exactly these bytes.
 
 **How.** A `Source` is a value: it pickles, so that the driver lists and executors read. `list_items` yields Arrow
 batches (`LISTING`); `open` gives an `ItemReader`, whose `Content` has one or many `Part`s: the bytes that the engine
@@ -10,7 +12,8 @@ scans as one, with the data that `location` needs to locate a finding.
 
     source       item                          version                        parts
     files        a file                        BLAKE3 of its bytes            the file
-    git          a blob, under any path        its object id                  the blob
+    files in git a path of the repository      the id of its blob             the file
+    git          a path of the repository      the id of its blob             the blob
     tables       a row group of a file         BLAKE3 of its bytes            cells
     journals     a block of 1,024 offsets      offsets and identity           values, keys and headers of records
     streams      a block of 1,024 sequences    sequences and creation time    payloads and headers of messages
@@ -42,7 +45,7 @@ if _TYPE_CHECKING:
     )
     from strandline.scan.sources.files import FileSource
     from strandline.scan.sources.git import GitSource
-    from strandline.scan.sources.git_history import Place, Seen, format_seen, parse_seen
+    from strandline.scan.sources.git_history import Seen, format_seen, parse_seen
     from strandline.scan.sources.images import ImageSource
     from strandline.scan.sources.journals import JournalSource
     from strandline.scan.sources.objects import ObjectSource
@@ -82,7 +85,6 @@ __all__ = [
     "JournalSource",
     "ObjectSource",
     "Part",
-    "Place",
     "Problem",
     "Seen",
     "Source",
@@ -114,7 +116,7 @@ __getattr__ = _lazy_names(
         ),
         "files": ("FileSource",),
         "git": ("GitSource",),
-        "git_history": ("Place", "Seen", "format_seen", "parse_seen"),
+        "git_history": ("Seen", "format_seen", "parse_seen"),
         "images": ("ImageSource",),
         "journals": ("JournalSource",),
         "objects": ("ObjectSource",),

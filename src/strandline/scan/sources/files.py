@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Self
@@ -33,6 +33,14 @@ from strandline.scan.sources.errors import (
     problem_of,
     stat_version,
 )
+from strandline.scan.sources.git_repository import (
+    TAG,
+    TREE,
+    Repository,
+    enclosing_repository,
+    format_locator,
+    parse_locator,
+)
 from strandline.scan.sources.source import SIZE_MAX, Content, ItemReader, Part, Row, Tell, batches, path_text
 from strandline.scan.sources.stat_cache import format_stat, vouching
 from strandline.scan.sources.walk import Walk, one_file, walk
@@ -44,7 +52,10 @@ _PIECE_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class FileSource:
-    """A tree of files, or one file of it; make it with `FileSource.at`."""
+    """A tree of files, or one file of it; make it with `FileSource.at`.
+
+    Files of a git work tree are items of its `repository`, as those of its history are.
+    """
 
     root: bytes
     only: bytes | None
@@ -53,8 +64,7 @@ class FileSource:
     excludes: PathGlobs
     ours: frozenset[bytes]
     size_max: int
-
-    tag = "fs"
+    repository: Repository | None = None
 
     @classmethod
     def at(
@@ -65,29 +75,55 @@ class FileSource:
         excludes: PathGlobs | None = None,
         leave_out: tuple[str | os.PathLike[str], ...] = (),
         size_max: int = SIZE_MAX,
+        in_repository: bool = False,
     ) -> Self:
-        """Return a folder, or one file with its folder as root; `leave_out` names paths to skip."""
+        """Return a folder, or one file with its folder as root; `leave_out` names paths to skip.
+
+        With `in_repository`, files of a git work tree are items of its repository, which `name` identifies.
+        """
         real = os.path.realpath(os.fsencode(path))
         try:
             is_folder = stat.S_ISDIR(os.stat(real).st_mode)
         except OSError as error:
             raise _refused(os.fsencode(path), error) from error
         root, only = (real, None) if is_folder else os.path.split(real)
-        instance = connector_instance_id(b"fs\0" + (name.encode() or root))
+        found = enclosing_repository(root, name) if in_repository else None
+        instance = connector_instance_id(b"fs\0" + (name.encode() or root)) if found is None else found.instance
         ours = frozenset(os.path.realpath(os.fsencode(one)) for one in leave_out)
         if any(os.path.commonpath([real, one]) == one for one in ours):
             raise InvalidInput(f"{path_text(real)} holds the results of scans", hint="scan another folder")
-        return cls(root, only, name or path_text(real), instance, excludes or PathGlobs(), ours, size_max)
+        return cls(root, only, name or path_text(real), instance, excludes or PathGlobs(), ours, size_max, found)
+
+    @property
+    def tag(self) -> str:
+        """Return the kind of source."""
+        return "fs" if self.repository is None else TAG
+
+    @property
+    def view(self) -> str:
+        """Return the view of the repository, if there is one."""
+        return "" if self.repository is None else TREE
 
     @property
     def is_part(self) -> bool:
-        """Whether the source is one file of its folder."""
-        return self.only is not None
+        """Whether the source is one file of its folder, or one folder of its repository."""
+        return self.only is not None or bool(self.prefix)
+
+    @property
+    def prefix(self) -> bytes:
+        """Return the path of the folder below the top of its repository, which ends in `/` or is empty."""
+        top = self.root if self.repository is None else self.repository.top
+        return os.path.join(self.root, b"")[len(os.path.join(top, b"")) :]
+
+    @property
+    def report_root(self) -> str:
+        """Return the folder that the paths of a repository are below."""
+        return "" if self.repository is None else path_text(self.repository.top)
 
     def plain(self) -> Plain:
         """Return the settings that decide the listing."""
         return {
-            "kind": self.tag,
+            "kind": self.view or self.tag,
             "instance": self.instance.hex(),
             "root": shown(path_text(self.root)),
             "only": None if self.only is None else shown(path_text(self.only)),
@@ -98,7 +134,17 @@ class FileSource:
     def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the tree, in the order of paths."""
         counts: Counter[str] = Counter()
-        return batches(self.rows(counts), tell, counts)
+        rows = self.rows(counts)
+        return batches(rows if self.repository is None else self._in_repository(rows), tell, counts)
+
+    def _in_repository(self, rows: Iterable[list[Row]]) -> Iterator[list[Row]]:
+        begin = self.locator_begin
+        return ([(begin + row[0], *row[1:]) for row in group] for group in rows)
+
+    @property
+    def locator_begin(self) -> bytes:
+        """Return what stands before the path below the root in every locator."""
+        return b"" if self.repository is None else format_locator(self.repository.identity, self.prefix)
 
     def rows(self, counts: Counter[str]) -> Iterator[list[Row]]:
         """Yield the rows of the tree in groups, and count excluded paths.
@@ -114,26 +160,27 @@ class FileSource:
 
     def open(self) -> AbstractContextManager[ItemReader]:
         """Return a reader of files."""
-        return nullcontext(FileReader(self.root, self.size_max))
+        return nullcontext(FileReader(self))
 
     def display(self, locator: bytes, extra: bytes | None) -> str:  # noqa: ARG002 - the path is enough
-        """Return the path below the root."""
-        return path_text(locator)
+        """Return the path below the root, or below the top of the repository."""
+        return path_text(locator if self.repository is None else parse_locator(locator))
 
 
 class FileReader:
-    """Reads files below a root."""
+    """Reads the files of a source."""
 
-    def __init__(self, root: bytes, size_max: int) -> None:
-        self._begin = os.path.join(root, b"")
-        self._size_max = size_max
+    def __init__(self, source: FileSource) -> None:
+        self._source = source
+        self._begin = os.path.join(source.root, b"")
+        self._skipped = len(source.locator_begin)
 
     def read(self, locator: bytes, extra: bytes | None) -> Content:  # noqa: ARG002 - the path is enough
         """Return a file's content, read without a change meanwhile."""
-        path = self._begin + locator
+        path, shown_path = self._begin + locator[self._skipped :], self._source.display(locator, None)
         for _ in range(_TRIES):
             try:
-                content = _read_once(path, path_text(locator), self._size_max)
+                content = _read_once(path, shown_path, self._source)
             except OSError as error:
                 raise problem_of(error).error() from error
             if isinstance(content, Content):
@@ -142,8 +189,9 @@ class FileReader:
         raise Problem.CHANGED_WHILE_READ.error(stat_version(seen))
 
 
-def _read_once(path: bytes, shown_path: str, size_max: int) -> Content | bytes:
+def _read_once(path: bytes, shown_path: str, source: FileSource) -> Content | bytes:
     """Return a file's content, or its stat data if it changed meanwhile."""
+    size_max = source.size_max
     looked_at_ns = time.time_ns()
     file = os.open(path, OPEN_FLAGS)
     try:
@@ -161,7 +209,8 @@ def _read_once(path: bytes, shown_path: str, size_max: int) -> Content | bytes:
         os.close(file)
     if after != packed:
         return after
-    version = b"blake3:" + blake3(data).digest()
+    repository = source.repository
+    version = b"blake3:" + blake3(data).digest() if repository is None else repository.version_of(data)
     keep = vouching(packed, looked_at_ns) if len(data) == before.st_size else None
     return Content(version, [Part(data, shown_path)], len(data), keep)
 

@@ -1,7 +1,11 @@
-r"""Parsers of git's output: the commits and paths of each blob.
+r"""Parsers of git's output: the paths of a history, the blobs that each one had, and the commits that brought them.
 
     diff-tree -z    commit \0  (`:` per parent, modes, ids, status) \0 path \0 …
-    seen            u32 how often; per place: u8 length of the commit's id, the id, u32 length of the path, the path
+    seen            u32 2^32-1, u8 format (1), u8 flags, u8 length of ids, blob, u32 how often, first and last commit,
+                    u32 length of a path, the path, u32 ranges, per range: u32 first byte, u32 byte after the last
+
+Flags: 1 the version is in HEAD, 2 a commit is known, 4 only ranges of bytes count. An older format begins with the u32
+how often, which is never 2^32-1; per place: u8 length of the commit's id, the id, u32 length of the path, the path.
 
 Invariants: pure; every line that brings a blob is one change, whatever the number of parents; submodules and removals
 are none. `format_seen` and `parse_seen` are each other's inverse.
@@ -10,71 +14,97 @@ are none. `format_seen` and `parse_seen` are each other's inverse.
 import struct
 from array import array
 from binascii import unhexlify
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Container, Iterable, Iterator
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-from blake3 import blake3
-
-PLACES_MAX = 8
-"""The number of places of a blob that are stored, beside the count of all."""
 
 _SUBMODULE = b"160000"
 _SLICE_ROWS = 10_000
 _U32 = struct.Struct("<I")
+_HEAD = struct.Struct("<IBBB")
+_RANGE = struct.Struct("<II")
+_NEW_FORMAT, _FORMAT = 2**32 - 1, 1
+_AT_HEAD, _HAS_COMMIT, _HAS_RANGES = 1, 2, 4
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+"""Ranges of bytes, each from its first byte to the one after its last."""
 
 
 class Change(NamedTuple):
-    """A commit (its id as bytes; empty where there is none) that has a blob under a path."""
+    """A commit (its id as bytes; empty where there is none) that brings a blob to a path."""
 
     commit: bytes
     path: bytes
     blob: bytes
 
 
-class Place(NamedTuple):
-    """Where a blob was seen: the commit's id in hexadecimal (empty: staged, or named by a tag), and the path."""
-
-    commit: str
-    path: bytes
-
-
 class Seen(NamedTuple):
-    """The number of commits that add a blob, and its first places; or the first place of each of its paths."""
+    """A version of a path in a history: the blob, and the commits that brought it there, as far as they are listed.
 
-    total: int
-    places: tuple[Place, ...]
+    `first` and `last` are ids in hexadecimal, empty if the version is staged, or if only a tag names it. `leader` is
+    the first path of the same blob in the listing, empty if it is this one. With `added` only some ranges count.
+    """
 
-    @property
-    def paths_digest(self) -> bytes:
-        """Return the digest of the paths, independent of their order."""
-        paths = sorted({place.path for place in self.places})
-        return blake3(b"".join(_U32.pack(len(path)) + path for path in paths)).digest(16)
+    blob: str
+    total: int = 1
+    first: str = ""
+    last: str = ""
+    at_head: bool = False
+    leader: bytes = b""
+    added: Ranges | None = None
 
 
 def format_seen(seen: Seen) -> bytes:
-    """Return the places of a blob as bytes."""
-    parts = [_U32.pack(seen.total)]
-    for place in seen.places:
-        commit = bytes.fromhex(place.commit)
-        parts += [bytes([len(commit)]), commit, _U32.pack(len(place.path)), place.path]
-    return b"".join(parts)
+    """Return a version of a path as bytes."""
+    blob = bytes.fromhex(seen.blob)
+    flags = _AT_HEAD * seen.at_head | _HAS_COMMIT * bool(seen.first) | _HAS_RANGES * (seen.added is not None)
+    ranges = seen.added or ()
+    return b"".join(
+        (
+            *(_HEAD.pack(_NEW_FORMAT, _FORMAT, flags, len(blob)), blob, _U32.pack(seen.total)),
+            *(bytes.fromhex(seen.first), bytes.fromhex(seen.last)),
+            *(_U32.pack(len(seen.leader)), seen.leader),
+            _U32.pack(len(ranges)),
+            *(_RANGE.pack(*one) for one in ranges),
+        )
+    )
 
 
 def parse_seen(data: bytes) -> Seen:
-    """Return the places of a blob from the bytes of `format_seen`."""
+    """Return a version of a path from the bytes of `format_seen`, or of the older format."""
+    if _U32.unpack_from(data)[0] != _NEW_FORMAT:
+        return _parse_places(data)
+    _, _, flags, size = _HEAD.unpack_from(data)
+    at = _HEAD.size + size
+    blob = data[_HEAD.size : at].hex()
+    (total,) = _U32.unpack_from(data, at)
+    at += _U32.size
+    first = last = ""
+    if flags & _HAS_COMMIT:
+        first, last = data[at : at + size].hex(), data[at + size : at + 2 * size].hex()
+        at += 2 * size
+    (length,) = _U32.unpack_from(data, at)
+    at += _U32.size + length
+    leader = data[at - length : at]
+    ranges = tuple(_RANGE.iter_unpack(data[at + _U32.size :]))
+    added = ranges if flags & _HAS_RANGES else None
+    return Seen(blob, total, first, last, bool(flags & _AT_HEAD), leader, added)
+
+
+def _parse_places(data: bytes) -> Seen:
+    """Return the places of a blob, as older versions stored them: the blob itself was the item."""
     (total,) = _U32.unpack_from(data)
-    places = []
+    commits = []
     at = _U32.size
     while at < len(data):
         commit_end = at + 1 + data[at]
         (length,) = _U32.unpack_from(data, commit_end)
-        path_begin = commit_end + _U32.size
-        places.append(Place(data[at + 1 : commit_end].hex(), data[path_begin : path_begin + length]))
-        at = path_begin + length
-    return Seen(total, tuple(places))
+        commits.append(data[at + 1 : commit_end].hex())
+        at = commit_end + _U32.size + length
+    known = [commit for commit in commits if commit] or [""]
+    return Seen("", total, known[0], known[-1])
 
 
 def tokens(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -100,7 +130,7 @@ def changes(words: Iterator[bytes]) -> Iterator[Change]:
             yield Change(commit, path, blob)
 
 
-class Blobs:
+class History:
     """Gathers changes compactly: some thirty bytes for each, so that millions fit."""
 
     def __init__(self) -> None:
@@ -121,26 +151,39 @@ class Blobs:
         self._path_of.append(self._paths.setdefault(change.path, len(self._paths)))
 
     def grouped(self) -> pa.Table:
-        """Return every blob once, in the order of first changes: its id, and the changes that added it."""
-        kind = pa.binary(self._id_bytes or 1)
-        blobs = pa.Array.from_buffers(kind, len(self._commit_of), [None, pa.py_buffer(self._blobs)])
-        table = pa.table({"blob": blobs, "at": pa.array(self._numbers(), pa.uint32())})
-        return table.group_by("blob", use_threads=False).aggregate([("at", "list")])
+        """Return every version of every path once: `blob`, `path`, and the `first`, `last` and number of its changes.
 
-    def seen(self, grouped: pa.Table, *, each_path: bool = False) -> Iterator[tuple[bytes, Seen]]:
-        """Yield the blobs of `grouped` with their first places, or with the first place of `each_path`."""
+        Versions of one blob are together, blobs are in the order of their first changes.
+        """
+        count = len(self._commit_of)
+        blobs = pa.Array.from_buffers(pa.binary(self._id_bytes or 1), count, [None, pa.py_buffer(self._blobs)])
+        at = pa.array(np.arange(count, dtype=np.uint32))
+        table = pa.table({"blob": blobs, "path": pa.array(np.asarray(self._path_of, np.uint32)), "at": at})
+        versions = table.group_by(["blob", "path"], use_threads=False).aggregate(
+            [("at", "min"), ("at", "max"), ("at", "count")]
+        )
+        begins = table.group_by("blob", use_threads=False).aggregate([("at", "min")]).rename_columns(["blob", "begin"])
+        joined = versions.join(begins, "blob", use_threads=False)
+        return joined.sort_by([("begin", "ascending"), ("at_min", "ascending")])
+
+    def seen(self, grouped: pa.Table, head: Container[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, Seen]]:
+        """Yield the versions of `grouped`, each with its path; `head` has the paths of HEAD with their blobs."""
         paths = list(self._paths)
+        before, leader = b"", b""
+        columns = ("blob", "path", "at_min", "at_max", "at_count")
         for batch in grouped.to_batches(_SLICE_ROWS):
-            for blob, at in zip(*(batch.column(name).to_pylist() for name in ("blob", "at_list")), strict=True):
-                chosen = self._first_of_each_path(at) if each_path else at[:PLACES_MAX]
-                yield blob, self._seen(len(at), chosen, paths)
+            for blob, number, first, last, total in zip(*(batch[name].to_pylist() for name in columns), strict=True):
+                path = paths[number]
+                if blob != before:
+                    before, leader = blob, path
+                yield (
+                    path,
+                    Seen(
+                        *(blob.hex(), total, self._commit(first), self._commit(last)),
+                        at_head=(path, blob) in head,
+                        leader=b"" if leader == path else leader,
+                    ),
+                )
 
-    def _first_of_each_path(self, at: Sequence[int]) -> list[int]:
-        return list({self._path_of[one]: one for one in reversed(at)}.values())[::-1]
-
-    def _seen(self, total: int, first: Sequence[int], paths: list[bytes]) -> Seen:
-        places = [Place(self._commits[self._commit_of[one]].hex(), paths[self._path_of[one]]) for one in first]
-        return Seen(total, tuple(places))
-
-    def _numbers(self) -> npt.NDArray[np.uint32]:
-        return np.arange(len(self._commit_of), dtype=np.uint32)
+    def _commit(self, change: int) -> str:
+        return self._commits[self._commit_of[change]].hex()

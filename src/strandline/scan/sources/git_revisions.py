@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from functools import partial
 from tempfile import TemporaryFile
-from typing import IO, cast
+from typing import IO, NamedTuple, cast
 
 from strandline.errors import InvalidInput
 from strandline.scan.sources.errors import Problem
@@ -26,6 +26,8 @@ _DATE_WORD = re.compile(
     | nov(ember)? | dec(ember)?""",
     re.VERBOSE | re.IGNORECASE,
 )
+_AUTHOR = re.compile(rb"^author (.*?) ?<(.*)> (\d{1,15}) [+-]\d{4}$", re.MULTILINE)
+_ENCODING = re.compile(rb"^encoding (.+)$", re.MULTILINE)
 _DATE_LENGTH = len("2026-01-31")
 _A_DAY_S = 86_400
 
@@ -80,6 +82,57 @@ def _tree(git: Git, tree: bytes) -> Iterator[Change]:
             _, kind, found = about.split(b" ")
             if kind == b"blob":
                 yield Change(b"", path, unhexlify(found))
+
+
+def head_files(git: Git) -> frozenset[tuple[bytes, bytes]]:
+    """Return the paths of HEAD, each with its blob; none if there is no commit."""
+    if not git.ask("rev-parse", "--verify", "--quiet", "HEAD^{commit}"):
+        return frozenset()
+    return frozenset((change.path, change.blob) for change in _tree(git, b"HEAD"))
+
+
+class Author(NamedTuple):
+    """The author of a commit, and the date in seconds since 1970."""
+
+    commit: str
+    name: str
+    email: str
+    when_s: int
+
+
+def authors(git: Git, commits: Sequence[str]) -> Iterator[Author]:
+    """Yield the authors of commits, as the commits have them; those that git does not find are left out."""
+    with TemporaryFile() as asked:
+        asked.writelines(commit.encode() + b"\n" for commit in commits)
+        asked.seek(0)
+        with git.stream("cat-file", "--batch", stdin=asked) as out:
+            for commit in commits:
+                match out.readline().split():
+                    case [_, b"commit", size]:
+                        found = _author(commit, out.read(int(size) + 1))
+                        if found is not None:
+                            yield found
+                    case _:
+                        pass
+
+
+def _author(commit: str, data: bytes) -> Author | None:
+    head = data.partition(b"\n\n")[0]
+    line = _AUTHOR.search(head)
+    if line is None:
+        return None
+    said = _ENCODING.search(head)
+    name, email = (
+        _decoded(text, said[1].decode("ascii", "replace") if said else "utf-8") for text in line.groups()[:2]
+    )
+    return Author(commit, name, email, int(line[3]))
+
+
+def _decoded(text: bytes, encoding: str) -> str:
+    try:
+        return text.decode(encoding)
+    except (LookupError, UnicodeDecodeError):
+        return text.decode(errors="replace")
 
 
 def absent(git: Git) -> frozenset[bytes]:

@@ -139,9 +139,9 @@ class Source(Protocol):
 
 
 def location(source: Source, part: Part, found: Found) -> Location:
-    """Return the location of a finding in a part."""
+    """Return the location of a finding in a part; commits that have it stand beside it, in the inventory."""
     word = _LOCATION_WORDS.get(source.tag, source.tag)
-    where = location_of(word, found, commit=part.commit, row=part.row, field=part.field)
+    where = location_of(word, found, row=part.row, field=part.field)
     if part.offset and where.line and not found.via:
         columns = part.columns_before if where.line == 1 else 0
         where = replace(where, line=where.line + part.lines_before, column=where.column + columns)

@@ -14,6 +14,7 @@ from strandline.detect.locations import format_display, format_url
 from strandline.pipeline.identity import RuleFingerprint
 from strandline.pipeline.pages import FoundSecret, Gaps, Scanned
 from strandline.scan.sources import Content, Part, Source, location
+from strandline.scan.worker.shared_results import SharedResults
 
 CELLS_AT_ONCE = 4_096
 BYTES_AT_ONCE = 4 << 20
@@ -29,13 +30,15 @@ class ContentResult(NamedTuple):
     allowed: int
 
 
-def scan_content(engine: Engine, source: Source, content: Content, beat: Callable[[], None]) -> ContentResult:
-    """Scan an item; `beat` is called between its parts."""
+def scan_content(
+    engine: Engine, source: Source, content: Content, beat: Callable[[], None], shared: SharedResults | None = None
+) -> ContentResult:
+    """Scan an item; `beat` is called between its parts; `shared` knows results of the same bytes."""
     found: list[FoundSecret] = []
     allowed = bytes_seen = lost = 0
     gaps = [0, 0, 0]
     is_piece = False
-    for part, result in _results(engine, content.parts, beat):
+    for part, result in _results(engine, content.parts, beat, shared):
         lost += part.lost
         if result is None:
             bytes_seen += len(part.data)
@@ -91,12 +94,12 @@ def _names(result: ItemResult, rules: frozenset[RuleFingerprint]) -> bool:
 
 
 def _results(
-    engine: Engine, parts: Iterable[Part], beat: Callable[[], None]
+    engine: Engine, parts: Iterable[Part], beat: Callable[[], None], shared: SharedResults | None = None
 ) -> Iterator[tuple[Part, ItemResult | None]]:
     """Yield the parts of an item, each with its result; None means scanned completely, without findings."""
     if isinstance(parts, list) and len(parts) == 1:
         (part,) = parts
-        yield part, engine.scan(part.data, part.path, part.commit)
+        yield part, engine.scan(part.data, part.path, part.commit) if shared is None else shared.scan(engine, part)
         return
     for (path, commit), group in groupby(parts, key=lambda part: (part.path, part.commit)):
         for cells in _bounded(group):

@@ -18,6 +18,7 @@ from strandline.scan.sources import Content, ItemProblem, ItemSkipped
 from strandline.scan.worker.content_scan import finds_any, scan_content
 from strandline.scan.worker.engine_cache import engine_for
 from strandline.scan.worker.fetcher import Entry, Fetcher
+from strandline.scan.worker.shared_results import PathClasses, SharedResults
 
 SCAN_ERROR = "SCAN_ERROR"
 
@@ -38,6 +39,7 @@ class ItemScanner:
         self._bases = bases
         self._fetcher = fetcher
         self._small: dict[int, Engine | None] = {}
+        self._shared = SharedResults(PathClasses(request.rules, request.limits))
 
     def prescan(self, entries: Sequence[Entry]) -> None:
         """Mark those of many items that hold no secret, so that they need no scan of their own.
@@ -50,11 +52,11 @@ class ItemScanner:
             return
         engine = self._engine
         try:
-            named = set(engine.suspects([part.data for part in parts], [part.path for part in parts]))
+            cleared = self._shared.clear(engine, parts)
         except Exception:  # noqa: BLE001 - each is then scanned alone, which shows the one that fails
             return
-        for number, entry in enumerate(whole):
-            entry.is_clear = number not in named
+        for entry, is_clear in zip(whole, cleared, strict=True):
+            entry.is_clear = is_clear
 
     def scan(self, entry: Entry, beat: Callable[[], None]) -> ItemOutcome:
         """Return the outcome of an item."""
@@ -77,7 +79,7 @@ class ItemScanner:
             content = content if isinstance(content.parts, list) else self._fetcher.read_again(entry)
         if content is None:
             raise AssertionError("an item that is neither known nor carried was read")
-        seen = scan_content(self._engine, self._request.sources[entry.row.source], content, beat)
+        seen = scan_content(self._engine, self._request.sources[entry.row.source], content, beat, self._shared)
         return ItemOutcome(seen.scanned, seen.allowed)
 
     @cached_property
