@@ -79,10 +79,11 @@ Rules = Annotated[
 Tables = Annotated[list[str] | None, typer.Option("--table", metavar="parquet:PATH", help="Scan a Parquet table.")]
 TableKey = Annotated[str | None, typer.Option("--table-key", metavar="COLUMN", help="Column that identifies a row.")]
 Journals = Annotated[list[Path] | None, typer.Option("--journal", metavar="PATH", help="Scan a journal.")]
-IsGit = Annotated[bool, typer.Option("--git", help="Scan the whole history of git repositories, each blob once.")]
-Staged = Annotated[bool, typer.Option("--staged", help="Scan the staged files of git repositories: for a hook.")]
+IsGit = Annotated[bool, typer.Option("--git", help="Scan the whole history of git repositories.")]
+Staged = Annotated[bool, typer.Option("--staged", help="Scan lines that the index adds: for a hook.")]
 Since = Annotated[
-    str | None, typer.Option("--since", metavar="REV|DATE", help="Scan the commits of HEAD since a revision or a date.")
+    str | None,
+    typer.Option("--since", metavar="REV|DATE", help="Scan lines that commits of HEAD add since a revision or a date."),
 ]
 Excludes = Annotated[
     list[str] | None, typer.Option("--exclude", metavar="GLOB", help="Exclude paths, as .gitignore does.")
@@ -227,7 +228,8 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         factory = session_factory(master, conf or [], ui=ui)
         if follow_on and (without_spark or explain_only):
             raise InvalidInput("--follow needs Spark", hint="leave out --without-spark and --explain")
-        without_spark = without_spark or (reads_stdin(chosen.paths) and not (with_spark or master or conf or ui))
+        is_quick = reads_stdin(chosen.paths) or staged or since is not None
+        without_spark = without_spark or (is_quick and not (with_spark or master or conf or ui))
         run_on = WorkerOptions(factory, master, with_spark, without_spark, has_options=bool(master or conf or ui))
         sources = sources_of(chosen, folder_of_state(where))
         limits = Limits(allow_comments=allow_comments)

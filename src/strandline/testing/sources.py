@@ -43,10 +43,10 @@ def a_listing_is_the_same_twice(checked: CheckedSource) -> None:
 
 
 def a_listing_has_every_item_once(checked: CheckedSource) -> None:
-    """Locators are unique, and there are some."""
-    locators = [row["locator"] for row in _rows(checked.source)]
-    expect(len(locators) > 1, f"the source was to have two items, and has {len(locators)}")
-    same("the number of different locators", len(set(locators)), len(locators))
+    """Locators with their versions are unique, and there are some."""
+    versions = [(row["locator"], row["version"]) for row in _rows(checked.source)]
+    expect(len(versions) > 1, f"the source was to have two items, and has {len(versions)}")
+    same("the number of different items and versions", len(set(versions)), len(versions))
 
 
 def a_listing_keeps_its_schema(checked: CheckedSource) -> None:

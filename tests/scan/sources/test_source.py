@@ -70,7 +70,7 @@ class Tagged:
     ("tag", "part", "shown"),
     [
         ("fs", Part(b"", "a.txt"), "a.txt:2:5"),
-        ("git", Part(b"", "a.txt", commit="1a2b3c4d" * 5), "a.txt@1a2b3c4:2:5"),
+        ("git", Part(b"", "a.txt", commit="1a2b3c4d" * 5), "a.txt:2:5"),
         ("table", Part(b"", "a.txt", row="42", field="notes"), "a.txt#42/notes:2:5"),
         ("journal", Part(b"", "a.txt", row="1042"), "a.txt@1042:2:5"),
         ("other", Part(b"", "a.txt"), "a.txt:2:5"),
@@ -79,7 +79,7 @@ class Tagged:
 def test_a_finding_in_a_part_has_a_location(tag: str, part: Part, shown: str) -> None:
     source: Any = Tagged(tag)
     found = location(source, part, FOUND)
-    assert (found.commit, found.row, found.field) == (part.commit, part.row, part.field)
+    assert (found.commit, found.row, found.field) == ("", part.row, part.field)
     assert format_display(found) == shown
     assert parse_url(format_url(found)) == found
 
@@ -104,7 +104,7 @@ def sources(folder: Path) -> dict[str, Source]:
         journal.append([b"nothing", data])
     return {
         "app.py": FileSource.at(folder / "files"),
-        "app.py@": GitSource.at(folder / "repo"),
+        "app.py:2": GitSource.at(folder / "repo"),
         "orders.parquet#7/notes": TableSource.at(f"parquet:{folder / 'orders.parquet'}", key="id"),
         "events@1": JournalSource.at(folder / "events"),
     }

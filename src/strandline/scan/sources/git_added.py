@@ -15,7 +15,17 @@ import numpy as np
 from strandline.scan.sources.git_history import Ranges
 
 PATCH = (
-    *("-p", "-U0", "-M", "--full-index", "--text", "--no-color", "--no-ext-diff", "--no-textconv"),
+    *(
+        "-p",
+        "-U0",
+        "--inter-hunk-context=0",
+        "-M",
+        "--full-index",
+        "--text",
+        "--no-color",
+        "--no-ext-diff",
+        "--no-textconv",
+    ),
     *("--src-prefix=a/", "--dst-prefix=b/", "--no-indent-heuristic", "--diff-algorithm=myers"),
 )
 """The options of a patch, each of which a user's configuration might change."""

@@ -1,30 +1,44 @@
 """Addresses of repositories, as git takes them: https, ssh, `git@host:path`, file; shown and stored without a login.
 
-Invariants: a name of a folder is none, whatever colons it has, if the folder exists; nothing of a login is in a text
-that `without_login` returns.
+Invariants: a path of a file is no address, whatever colons it has; nothing of a login is in a text that `without_login`
+returns: neither user nor password, nor a query, which some servers take tokens in.
 """
 
 import os
 import re
-from urllib.parse import urlsplit, urlunsplit
 
-SCHEMES = ("https", "http", "ssh", "git", "file")
-_SCP = re.compile(r"(?:[A-Za-z0-9._~-]+@)?[A-Za-z0-9._-]+:(?!//)[^\s]+")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://", re.ASCII)
+SCHEMES = ("https", "http", "ssh", "git")
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(.*)", re.ASCII | re.DOTALL)
+_SCP = re.compile(r"(?:([^@/\s:]+)@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?!//)(\S+)", re.ASCII)
 
 
 def is_git_url(text: str) -> bool:
-    """Return whether a text is the address of a repository, and not a path."""
-    scheme = _URL.match(text)
-    if scheme is not None:
-        return text[: scheme.end() - len("://")].lower() in SCHEMES
-    return bool(_SCP.fullmatch(text)) and "@" in text.partition(":")[0] and not os.path.lexists(text)
+    """Return whether a text is the address of a repository, and not a path; of a file only if its name says so."""
+    found = _URL.fullmatch(text)
+    if found is not None:
+        scheme = found[1].lower()
+        return scheme in SCHEMES or (scheme == "file" and found[3].rstrip("/").endswith(".git"))
+    scp = _SCP.fullmatch(text)
+    return scp is not None and scp[1] is not None and not os.path.lexists(text)
+
+
+def scheme_of(url: str) -> str:
+    """Return the protocol of an address."""
+    found = _URL.fullmatch(url)
+    return "ssh" if found is None else found[1].lower()
+
+
+def has_login(url: str, *, with_password: bool = False) -> bool:
+    """Return whether an address has a user, or a password."""
+    found = _URL.fullmatch(url)
+    user = found[2].rpartition("@")[0] if found is not None else ""
+    return ":" in user if with_password else bool(user)
 
 
 def without_login(url: str) -> str:
-    """Return an address without user and password, query and fragment: the name under which it is shown and stored."""
-    if _URL.match(url) is None:
-        user, mark, rest = url.partition("@")
-        return rest if mark and "/" not in user and ":" not in user else url
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme.lower(), parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    """Return an address without user, password, query and fragment: so it is shown and stored."""
+    found = _URL.fullmatch(url)
+    if found is not None:
+        return f"{found[1].lower()}://{found[2].rpartition('@')[2]}{found[3]}"
+    scp = _SCP.fullmatch(url)
+    return f"{scp[2]}:{scp[3]}" if scp is not None else url
