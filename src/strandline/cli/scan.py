@@ -85,6 +85,10 @@ Since = Annotated[
     str | None,
     typer.Option("--since", metavar="REV|DATE", help="Scan lines that commits of HEAD add since a revision or a date."),
 ]
+Depth = Annotated[
+    int | None,
+    typer.Option("--depth", metavar="N", min=1, help="Fetch N commits of each branch of remote repositories."),
+]
 Excludes = Annotated[
     list[str] | None, typer.Option("--exclude", metavar="GLOB", help="Exclude paths, as .gitignore does.")
 ]
@@ -146,6 +150,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     git: IsGit = False,
     staged: Staged = False,
     since: Since = None,
+    depth: Depth = None,
     exclude: Excludes = None,
     exclude_from: ExcludeFrom = None,
     source_name: SourceName = "",
@@ -200,6 +205,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
             git=git,
             staged=staged,
             since=since,
+            depth=depth,
             excludes=exclude or [],
             exclude_from=exclude_from,
             name=source_name,

@@ -11,6 +11,8 @@ from strandline.cli.scan_addresses import AddressOptions, check_addresses, path_
 from strandline.errors import InvalidInput
 from strandline.scan.path_globs import PathGlobs, parse_globs
 from strandline.scan.sources import SIZE_MAX, FileSource, GitSource, JournalSource, Source, TableSource
+from strandline.scan.sources.git_mirrors import mirrored, remote_at
+from strandline.scan.sources.git_urls import is_git_url
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Chosen:
     size_max: int | None
     """The size beyond which files and blobs are skipped; None for the default."""
     table_key: str | None
+    depth: int | None = None
+    """The number of commits of each branch to fetch from remote repositories; None for all."""
     stdin_name: str = "stdin"
     inventory: str | None = None
     platform: str | None = None
@@ -48,6 +52,11 @@ def sources_of(chosen: Chosen, state_folder: Path | None) -> tuple[Source, ...]:
             "--max-file-bytes applies to files and blobs only",
             hint="scan tables and journals without it",
         )
+    is_remote = any(is_git_url(str(path)) for path in chosen.paths)
+    if chosen.depth is not None and not is_remote:
+        raise InvalidInput("--depth applies to remote repositories", hint="give an address such as https://host/a.git")
+    if chosen.staged and is_remote:
+        raise InvalidInput("a remote repository has no index", hint="leave out --staged")
     excludes = _excludes(chosen)
     leave_out = () if state_folder is None else (state_folder,)
     files = _repositories(chosen, excludes) if is_git else _files(chosen, excludes, leave_out)
@@ -76,7 +85,7 @@ def _files(chosen: Chosen, excludes: PathGlobs, leave_out: tuple[Path, ...]) -> 
         chosen.name, excludes, size_max, chosen.stdin_name, chosen.inventory, chosen.platform, leave_out
     )
     return [
-        source_at(path, options)
+        (_repository(path, chosen, excludes) if is_git_url(str(path)) else source_at(path, options))
         or FileSource.at(
             path_of(path),
             name=chosen.name,
@@ -90,17 +99,21 @@ def _files(chosen: Chosen, excludes: PathGlobs, leave_out: tuple[Path, ...]) -> 
 
 
 def _repositories(chosen: Chosen, excludes: PathGlobs) -> list[Source]:
-    return [
-        GitSource.at(
-            path,
-            since=chosen.since,
-            staged=chosen.staged,
-            name=chosen.name,
-            excludes=excludes,
-            size_max=chosen.size_max or SIZE_MAX,
-        )
-        for path in chosen.paths
-    ]
+    return [_repository(path, chosen, excludes) for path in chosen.paths]
+
+
+def _repository(path: str | Path, chosen: Chosen, excludes: PathGlobs) -> Source:
+    """Return the history of a repository in a folder, or of the mirror of a remote one."""
+    remote = remote_at(str(path), chosen.depth) if is_git_url(str(path)) else None
+    return GitSource.at(
+        path_of(path) if remote is None else mirrored(remote),
+        since=chosen.since,
+        staged=chosen.staged,
+        name=chosen.name,
+        shown_as="" if remote is None else remote.shown,
+        excludes=excludes,
+        size_max=chosen.size_max or SIZE_MAX,
+    )
 
 
 def _excludes(chosen: Chosen) -> PathGlobs:

@@ -76,7 +76,7 @@ def tagged(git: Git) -> Iterator[Change]:
 
 
 def _tree(git: Git, tree: bytes) -> Iterator[Change]:
-    with git.stream("ls-tree", "-r", "-z", tree) as out:
+    with git.stream("ls-tree", "-r", "-z", "--full-tree", tree) as out:
         for line in tokens(iter(partial(out.read, PIECE_BYTES), b"")):
             about, _, path = line.partition(b"\t")
             _, kind, found = about.split(b" ")
