@@ -44,7 +44,7 @@ def url(shop: Shop) -> str:
 def ids(shop: Shop, *arguments: str) -> list[str]:
     """Scan the remote; return the ids of findings."""
     words = ("--rules", shop.rules, "--state", shop.state, "--without-spark", "--exit-zero", "--json", *arguments)
-    ran = run_command("scan", url(shop), *words)
+    ran = run_command("scan", url(shop), *map(str, words))
     assert ran.code == 0, ran.err
     return [json.loads(line)["finding_id"] for line in ran.out.splitlines()[:-1]]
 

@@ -17,6 +17,7 @@ from strandline.scan.settle.outcome import Outcome
 from strandline.scan.sources import Content, Source
 from strandline.scan.state import tenant_named
 from strandline.scan.worker.content_scan import ContentResult, scan_content
+from strandline.scan.worker.shared_results import SharedResults
 from strandline.scan.worker.worker import work
 from strandline.scan.workers import WorkerTask
 
@@ -81,9 +82,11 @@ def scanned(request: ScanRequest, workers: ThreadWorkers | None = None, events: 
 def on_each_look(monkeypatch: pytest.MonkeyPatch, what: Callable[[Content], None]) -> None:
     """Let something happen before an item is scanned in full, and every item be."""
 
-    def looked(engine: Engine, source: Source, content: Content, beat: Callable[[], None]) -> ContentResult:
+    def looked(
+        engine: Engine, source: Source, content: Content, beat: Callable[[], None], shared: SharedResults
+    ) -> ContentResult:
         what(content)
-        return scan_content(engine, source, content, beat)
+        return scan_content(engine, source, content, beat, shared)
 
     monkeypatch.setattr("strandline.scan.worker.item_scanner.scan_content", looked)
     monkeypatch.setattr("strandline.scan.worker.item_scanner.ItemScanner.prescan", lambda *_: None)
