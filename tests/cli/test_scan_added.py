@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_scan_git import KEY, Shop
+from tests.cli.git_shop import KEY, Shop
 
 NEARBY = """
 [[rules]]

@@ -16,8 +16,8 @@ import pytest
 from strandline.errors import InvalidInput
 from strandline.scan.sources.git_mirrors import Remote, mirrored, remote_at
 from strandline.scan.sources.git_urls import is_git_url, without_login
+from tests.cli.git_shop import KEY, Shop
 from tests.cli.runs import run_command
-from tests.cli.test_scan_git import KEY, Shop
 
 PASSWORD = "pa55-word-of-a-login"  # noqa: S105 - made up
 
