@@ -4,7 +4,7 @@
     <cache>/mirrors/<BLAKE3 of address and depth>.lock    held by one fetch, and by git as long as it runs
 
 Invariants: nothing of a repository is executed: no hook, no filter, no submodule, no work tree; git speaks the protocol
-of the address and no other, and asks nobody. A login in an address is handed to git in its environment: it is in no
+of the address and no other, and never prompts. A login in an address is handed to git in its environment: it is in no
 file, in no argument, and in no message. A fetch that was killed leaves a mirror that the next one completes; a mirror
 that cannot be fetched is an error, never an old state.
 """
