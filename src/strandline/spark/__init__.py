@@ -7,6 +7,7 @@ after they were given up, killed executors and drivers, a second driver on the s
 
     sessions       a tuned session for the command line and the tests; library functions take any `spark`
     workers        the workers of a scan (`strandline.scan`) as tasks, which commit findings, ledger and cursor
+    table_scan     `scan_table`: durable scans of any DataFrame, each row once by its key and version
     dataframes     `scan_files`, `scan_dataframe`, `scan_stream`: DataFrames of findings that store nothing
     journal_scan   a durable scan of a journal as it grows
     source         the format `strandline`: a journal, a stream, a bucket, a fold or a replica, by its options
@@ -46,6 +47,7 @@ if _TYPE_CHECKING:
     from strandline.spark.settings import THROUGHPUT
     from strandline.spark.streams.log import read_stream
     from strandline.spark.streams.options import Target
+    from strandline.spark.table_scan import TableScanned, scan_table
     from strandline.spark.workers import SparkWorkers, scan_on_spark
 
 _require("spark", "pyspark")
@@ -58,6 +60,7 @@ __all__ = [
     "RecordsMissing",
     "SinkUnsure",
     "SparkWorkers",
+    "TableScanned",
     "Target",
     "fold_build",
     "keep_current",
@@ -70,6 +73,7 @@ __all__ = [
     "scan_journal",
     "scan_on_spark",
     "scan_stream",
+    "scan_table",
     "session",
 ]
 
@@ -77,6 +81,7 @@ __all__ = [
 __getattr__ = _lazy_names(
     __name__,
     {
+        "table_scan": ("TableScanned", "scan_table"),
         "dataframes": ("scan_dataframe", "scan_files", "scan_stream"),
         "errors": ("RecordsMissing", "SinkUnsure"),
         "folds.builder": ("BuiltFold", "fold_build"),
