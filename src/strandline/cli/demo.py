@@ -120,6 +120,7 @@ def _go_on(folder: Path, planted: Planted, killed_at: int, teller: "_Teller") ->
         write_report(report, ReportFormat.HTML, page)
         teller.step(f"The report is {page.absolute()}")
         teller.say(f"See also: strandline findings list --state {folder / 'state'}")
+        teller.say(f"In a browser: strandline ui --state {folder / 'state'}, or strandline ui --demo for every page")
     return Story(
         folder=str(folder),
         report=str(page.absolute()),

@@ -47,11 +47,11 @@ class Planted:
     """A source and a rule for each secret."""
 
 
-def plant(folder: Path) -> Planted:
-    """Write the corpus into a new folder."""
+def plant(folder: Path, *, modules: int = MODULES) -> Planted:
+    """Write the corpus into a new folder, with so many harmless files."""
     planted = Planted(folder / "files", folder / "service.git", folder / "customers", folder / "events")
     secrets = _Secrets(planted)
-    _plant_files(planted.files, secrets)
+    _plant_files(planted.files, secrets, modules)
     _plant_table(planted.table, secrets)
     _plant_journal(planted.journal, secrets)
     if shutil.which("git"):
@@ -74,8 +74,8 @@ class _Secrets:
         return expand(self._rules[rule_id].examples[example], f"demo/{len(self._planted.secrets)}")
 
 
-def _plant_files(folder: Path, secrets: _Secrets) -> None:
-    for number in range(MODULES):
+def _plant_files(folder: Path, secrets: _Secrets, modules: int) -> None:
+    for number in range(modules):
         _write(folder / f"src/area{number % 60:02}/module{number:04}.py", _module(number))
     for path, rules in _FILES.items():
         lines = [secrets.line("files", rule) for rule in rules]

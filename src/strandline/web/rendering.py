@@ -38,6 +38,7 @@ def environment() -> jinja2.Environment:
         "ago": ago,
         "bytes": size,
         "count": count,
+        "lines": lines,
         "name": named,
         "number": "{:,}".format,
         "query": query,
@@ -62,6 +63,11 @@ def visible(text: str, most: int = TEXT_MAX) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_code(one) if unicodedata.category(one) in _HIDDEN else one for one in text)
+
+
+def lines(text: str) -> str:
+    """Return a text of several lines of which every character is seen."""
+    return "\n".join(visible(line, len(line) or 1) for line in text.split("\n"))
 
 
 def named(text: str) -> Markup:

@@ -1,5 +1,6 @@
 """What pages share: the site behind a request, its answer, and errors as pages."""
 
+import time
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -18,6 +19,10 @@ MENU = (
     ("/findings", "Findings", "f"),
     ("/coverage", "Coverage", "c"),
     ("/runs", "Runs", "r"),
+    ("/streams", "Streams", "s"),
+    ("/journals", "Journals", "j"),
+    ("/folds", "Folds", "b"),
+    ("/replicas", "Replicas", "l"),
 )
 """The pages of the menu: address, name, and the key that opens it after `g`."""
 
@@ -42,6 +47,7 @@ def page(request: Request, template: str, *, code: int = 200, **values: Any) -> 
         "path": request.url.path,
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         "menu": MENU,
+        "now_s": time.time(),
         "version": site.version,
     }
     return HTMLResponse(render(template, {**common, **values}), status_code=code)

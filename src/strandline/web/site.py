@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from strandline.errors import StrandlineError
 from strandline.extras import needs
 from strandline.web.guard import Guard
-from strandline.web.pages import coverage, findings, health, overview, runs
+from strandline.web.pages import coverage, findings, health, overview, runs, stores
 from strandline.web.pages import findings_changes as changes
 from strandline.web.requests import error_page, missing_page
 from strandline.web.site_state import Site
@@ -63,6 +63,14 @@ def make_app(site: Site) -> "ASGIApp":
             Route("/runs", runs.listed),
             Route("/runs/{run}", runs.detail),
             Route("/runs/{run}/unpark", runs.unpark, methods=["POST"]),
+            Route("/streams", stores.streams),
+            Route("/streams/{number}/{stream}", stores.stream),
+            Route("/journals", stores.journals),
+            Route("/journals/{number}", stores.journal),
+            Route("/folds", stores.folds),
+            Route("/folds/{number}", stores.fold),
+            Route("/replicas", stores.replicas),
+            Route("/replicas/{number}", stores.replica),
             Route("/live", events),
             Route("/static/{name}", static),
             Route("/healthz", health.alive),

@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from strandline.web.parts.folds import FoldPart
+from strandline.web.parts.journals import JournalPart
+from strandline.web.parts.replicas import ReplicaPart
 from strandline.web.parts.scans import ScanPart
+from strandline.web.parts.streams import ServerPart
 from strandline.web.polling import Need, Polled
 
 
@@ -13,10 +17,15 @@ class Parts:
     """The parts; pages of kinds without one say how to add it."""
 
     scans: ScanPart | None = None
+    servers: Sequence[ServerPart] = ()
+    journals: Sequence[JournalPart] = ()
+    folds: Sequence[FoldPart] = ()
+    replicas: Sequence[ReplicaPart] = ()
 
     def polled(self) -> list[Polled[Any]]:
         """Return all parts."""
-        return [part for part in (self.scans,) if part is not None]
+        scans = [self.scans] if self.scans is not None else []
+        return [*scans, *self.servers, *self.journals, *self.folds, *self.replicas]
 
     def needs(self) -> list[Need]:
         """Return what needs a person, the urgent first; a part that cannot be read needs one."""
@@ -27,6 +36,14 @@ class Parts:
         ]
         if self.scans is not None:
             found += self.scans.needs()
+        for server in self.servers:
+            found += server.needs()
+        for number, journal in enumerate(self.journals):
+            found += journal.needs(f"/journals/{number}")
+        for number, fold in enumerate(self.folds):
+            found += fold.needs(f"/folds/{number}")
+        for number, replica in enumerate(self.replicas):
+            found += replica.needs(f"/replicas/{number}")
         return sorted(found, key=lambda need: not need.is_urgent)
 
     def unready(self) -> Sequence[str]:
