@@ -1,13 +1,16 @@
 """`strandline scan` of repositories: one finding for a secret at a path, whatever happens to the file."""
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
 
 from strandline.detect import Engine, ItemResult
+from strandline.pipeline.identity import connector_instance_id
 from tests.cli.git_shop import KEY, Shop
 from tests.cli.runs import run_command
+from tests.cli.scanned import FakeSource, hit, scan
 
 
 @pytest.fixture
@@ -121,11 +124,11 @@ def test_one_blob_is_scanned_once_for_all_paths_that_the_rules_see_alike(
         (shop.folder / f"{number}.env").write_text(text)
     shop.commit()
     scanned: list[str] = []
-    scan = Engine.scan
+    engine_scan = Engine.scan
 
     def counted(self: Engine, data: bytes, path: str = "", commit: str = "") -> ItemResult:
         scanned.append(path)
-        return scan(self, data, path, commit)
+        return engine_scan(self, data, path, commit)
 
     monkeypatch.setattr(Engine, "scan", counted)
     rows = shop.rows("--git")
@@ -158,3 +161,23 @@ def test_every_report_names_author_and_date(shop: Shop, tmp_path: Path, form: st
     text = out.read_text()
     assert "ada@example.org" in text
     assert "2023-11-1" in text
+
+
+def test_a_state_from_before_opens_and_the_next_scan_takes_its_place(shop: Shop) -> None:
+    """In it each blob is an item, with the first places of the blob beside it; files are items of their folder."""
+    commit = shop.commit(app=KEY)
+    places = struct.pack("<IB", 1, 20) + bytes.fromhex(commit) + struct.pack("<I", 3) + b"app"
+    old = hit("github-pat", "one", "app", source="git", commit=commit)
+    git = FakeSource("git", str(shop.folder), {"1a2b": [old]}, extra=places)
+    git.instance = connector_instance_id(b"git and the folder")
+    scan(shop.state, git, FakeSource("fs", str(shop.folder), {"app": [hit("github-pat", "one", "app")]}))
+    before = shop.listed()
+    assert sorted(row["location"] for row in before) == ["app:1:7", f"app@{commit[:7]}:1:7"]
+    assert not [row for row in before if "commits" in row], "whether HEAD has it is not known"
+    shown = run_command("findings", "show", before[0]["finding_id"], "--state", shop.state)
+    assert shown.code == 0, shown.err
+    (row,) = shop.rows("--git")
+    assert {one["rule_id"] for one in shop.listed()} == {"alpha", "github-pat"}, "the tree was not scanned again"
+    shop.rows()
+    assert [one["finding_id"] for one in shop.listed()] == [row["finding_id"]]
+    assert len(shop.listed("--all")) == 3

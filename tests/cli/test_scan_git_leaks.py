@@ -1,4 +1,4 @@
-"""Scans of repositories leave no byte of a secret in states, caches, reports, messages, or beside a mirror's objects."""
+"""Scans of repositories leave no byte of a secret in states, caches, reports, messages, beside mirrors' objects."""
 
 from pathlib import Path
 

@@ -31,7 +31,7 @@ class Versions:
     def is_current(self, ovid: bytes) -> bool:
         """Return whether HEAD has an object version, or no history lists it."""
         found = self.seen.get(ovid)
-        return found is None or found[1].at_head
+        return found is None or found[1].at_head or not found[1].blob
 
     def last_s(self, ovid: bytes) -> int:
         """Return when an object version was last brought to its path, in seconds."""
@@ -44,8 +44,12 @@ class Versions:
         return sorted(spans, key=lambda span: _order(span.first))
 
     def span(self, ovids: Iterable[bytes]) -> CommitSpan | None:
-        """Return the commits of some object versions of one finding."""
-        known = [found for ovid in set(ovids) if (found := self.seen.get(ovid)) is not None and found[1].first]
+        """Return the commits of some object versions of one finding.
+
+        None for those that an older version of this program listed: it did not ask whether HEAD has them.
+        """
+        found = [self.seen[ovid] for ovid in set(ovids) if ovid in self.seen]
+        known = [(instance, one) for instance, one in found if one.first and one.blob]
         if not known:
             return None
         first = min((self.facts[instance, one.first] for instance, one in known), key=_order)
