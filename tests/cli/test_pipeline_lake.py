@@ -58,6 +58,15 @@ def test_pages_are_folded_once_and_shown_the_same(lake: str) -> None:
     assert "folded 0 pages" in ran.out
 
 
+def test_a_lake_is_copied_into_a_file(lake: str, tmp_path: Path) -> None:
+    rows = told("copy", lake, tmp_path / "copied.db")["rows"]
+    assert (rows["findings"], rows["ledger"]) == (1, 1)
+    assert "findings: 1" in run("copy", lake, tmp_path / "copied.db").out
+    assert told("verify", tmp_path / "copied.db")["whole"]
+    ran = run("copy", lake, lake)
+    assert (ran.code, "into itself" in ran.err) == (1, True)
+
+
 def test_what_is_no_lake_is_not_compacted(tmp_path: Path) -> None:
     run("init", tmp_path / "pipeline.db")
     ran = run("compact", tmp_path / "pipeline.db")

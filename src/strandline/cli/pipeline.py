@@ -27,6 +27,11 @@ COMMANDS = (
         "Fold the pages of a lake into Delta tables, and delete pages that were folded before the grace period.",
     ),
     LazyCommand(
+        "copy",
+        "pipeline_copy:copy",
+        "Copy a pipeline's state into another one; rows that are there already are merged.",
+    ),
+    LazyCommand(
         "rotate-key",
         "pipeline_rotate_key:rotate_key",
         "Rotate a tenant's key; an interrupted rotation resumes.",

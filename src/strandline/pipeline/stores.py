@@ -139,7 +139,7 @@ def open_stores(
             database.migrate()
         require_current(database)
         client = None if coordination is None else _etcd_client(coordination)
-        records = _records(database) if client is None or coordination is None else _etcd(client, coordination)
+        records = record_store_of(database) if client is None or coordination is None else _etcd(client, coordination)
     except BaseException:
         database.close()
         raise
@@ -183,7 +183,8 @@ def _lake_stores(
     return Stores(database, findings, lake.ledger, findings, findings, lake.reads, lake.state, coordinator, client)
 
 
-def _records(database: AnyDatabase) -> RecordStore:
+def record_store_of(database: AnyDatabase) -> RecordStore:
+    """Return the runs and shards of a database."""
     if database.dialect == "objects":
         from strandline.pipeline.coordination.objects import ObjectRecords  # noqa: PLC0415 - see above
 

@@ -70,7 +70,7 @@ def verify(database: AnyDatabase, tell: Callable[[int], None]) -> Verified:
             rows[table] = 0
 
             def counted(table: str = table) -> Iterator[Row]:
-                for page in _pages(connection, database.dialect, sql[table]):
+                for page in stream_pages(connection, database.dialect, sql[table]):
                     rows[table] += len(page)
                     tell(len(page))
                     yield from page
@@ -85,7 +85,7 @@ def verify(database: AnyDatabase, tell: Callable[[int], None]) -> Verified:
     return database.read(look)
 
 
-def _pages(connection: AnyConnection, dialect: Dialect, sql: str) -> Iterator[list[Row]]:
+def stream_pages(connection: AnyConnection, dialect: Dialect, sql: str) -> Iterator[list[Row]]:
     """Yield the rows of a query as they come."""
     cursor = connection.cursor() if dialect == "sqlite" else connection.cursor("verify")
     if dialect == "postgres":

@@ -74,6 +74,8 @@ class PageCache:
         self._tables = MemoryTables(clock)
         self._seen: set[str] = set()
         self._records: dict[str, frozenset[str]] = {}
+        self.triage_ns: dict[bytes, int] = {}
+        """When each decision was first committed."""
         self._logs = {name: DeltaLog(store, name) for name in columns.TABLES}
         self._orphans: set[tuple[str, TenantId, bytes]] = set()
         self._ledgers: dict[tuple[TenantId, PolicyHash], _Ledger] = defaultdict(
@@ -243,6 +245,8 @@ class PageCache:
         for row in rows:
             event = triage_row(row)
             self._tables.triage[event[:2]][row["event_id"]] = event
+            first = self.triage_ns.get(row["event_id"], row["committed_ns"])
+            self.triage_ns[row["event_id"]] = min(first, row["committed_ns"])
             self._orphans.add(("decisions", event.tenant, event.finding_id))
 
     def _has_parent(self, orphan: tuple[str, TenantId, bytes]) -> bool:

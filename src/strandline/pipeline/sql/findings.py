@@ -31,9 +31,13 @@ _id = itemgetter(1)
 class SqlFindings(SqlTriage, SqlPolicies, ABC):
     """The code that both dialects share: all but the sending of rows."""
 
-    def __init__(self, database: Database, key_check: bytes | None = None) -> None:
-        """`key_check` is of the key that findings are derived with; they are refused when the tenant's is another."""
+    def __init__(self, database: Database, key_check: bytes | None = None, *, is_fenced: bool = True) -> None:
+        """`key_check` is of the key that findings are derived with; they are refused when the tenant's is another.
+
+        Only a copy of rows that were accepted elsewhere is not fenced.
+        """
         super().__init__(database)
+        self._is_fenced = is_fenced
         self._key_check = key_check
         self._sql = statements(database.dialect, "findings")
 
@@ -49,7 +53,8 @@ class SqlFindings(SqlTriage, SqlPolicies, ABC):
         def write(connection: AnyConnection) -> None:
             if self._key_check is not None and (findings or occurrences or observations):
                 check_key(connection, self._database.dialect, context.tenant, self._key_check)
-            check_fence(connection, self._database.dialect, context)
+            if self._is_fenced:
+                check_fence(connection, self._database.dialect, context)
             shared = context._asdict() | {"now_ns": self._database.clock.now_ns()}
             self._insert(connection, "findings", findings, shared)
             self._check_parents(connection, "occurrences", "findings", occurrences, findings)

@@ -1,0 +1,142 @@
+"""Copies between SQLite, PostgreSQL and lakes are exact, may be repeated and resumed, and never mix keys."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.errors import Conflict, InvalidInput
+from strandline.objects import MemoryObjects, ObjectStore
+from strandline.pipeline.copy import copy_state
+from strandline.pipeline.copy_source import StateRows, with_rows
+from strandline.pipeline.lake import database as lake_database
+from strandline.pipeline.lake.compaction import Compaction
+from strandline.pipeline.ledger import DoneStatus
+from strandline.pipeline.state import Put, parse_fence_key
+from strandline.pipeline.stores import open_database, open_stores
+from strandline.pipeline.tenant_keys import CHECK_KEY
+from strandline.pipeline.triage import TriageState
+from strandline.pipeline.verify import verify
+from strandline.protocol.shards import ParkReason
+from strandline.testing.coordination_helpers import HALVES, NOW, RUN, WHOLE, begin, take
+from strandline.testing.persistence_helpers import (
+    ELSEWHERE,
+    TENANT,
+    WRITER,
+    Location,
+    after,
+    batch_of,
+    decision,
+    done,
+    found,
+)
+from tests.pipeline.lake.faulty import Killed, Mortal
+from tests.scan.things import Things
+from tests.scan.threaded_workers import made, request_for, scanned
+
+
+def everything(address: str) -> dict[str, Any]:
+    """Return all rows of a state with their times, but for fences in scanner state: not every store keeps them."""
+    found_rows: dict[str, Any] = {}
+
+    def look(rows: StateRows) -> None:
+        for table in ("findings", "occurrences", "observations", "triage"):
+            found_rows[table] = sorted(tuple(map(_plain, row)) for page in getattr(rows, table)() for row in page)
+        found_rows["ledger"] = sorted(
+            (*row[:3], bool(row[3]), *map(str, row[4:])) for page in rows.ledger() for row in page
+        )
+        found_rows["policies"] = sorted(rows.policies())
+        found_rows["state"] = sorted(
+            (tenant, bytes(key), bytes(value)) for tenant, key, value in rows.state() if parse_fence_key(key) is None
+        )
+        found_rows["runs"] = sorted(rows.runs())
+        found_rows["shards"] = sorted(rows.shards())
+
+    with open_database(address) as database:
+        with_rows(database, look)
+        assert verify(database, lambda _: None).problems == []
+    return found_rows
+
+
+def _plain(cell: object) -> object:
+    return bytes(cell) if isinstance(cell, bytes | memoryview) else str(cell)
+
+
+@pytest.fixture
+def source(tmp_path: Path, things: Things) -> str:
+    """A SQLite state with a scan, rows that had several statuses, two tenants, and a run with parts."""
+    address = made(str(tmp_path / "from.db"))
+    things.write({"a": "alpha_100", "b": "nothing", "c": "beta_200 alpha_300"})
+    scanned(request_for(address, things))
+    with open_stores(address) as stores:
+        for status in (DoneStatus.FAILED_RETRYABLE, DoneStatus.SCANNED_PARTIAL, DoneStatus.SCANNED_CLEAN):
+            row = done("grows", status)
+            stores.ledger.batch_upsert([row], after=after([row]))
+        for status in (DoneStatus.FAILED_RETRYABLE, DoneStatus.FAILED_PERMANENT):
+            row = done("fails", status, WRITER._replace(fence=6))
+            stores.ledger.batch_upsert([row], after=after([row]))
+        mine = found("mine", location=Location(1, "place"))
+        stores.findings.upsert_batch(batch_of(mine))
+        stores.findings.upsert_batch(batch_of(found("theirs", writer=ELSEWHERE)))
+        stores.triage.record_triage([decision(mine, TriageState.CONFIRMED)])
+        stores.state.apply_batch(TENANT, [Put(b"large", b"v" * 100_000), Put(CHECK_KEY, b"c" * 32)])
+        begin(stores.coordinator, WHOLE, WHOLE)
+        (first, second) = stores.coordinator.list_shards(RUN)
+        stores.coordinator.split_replace(NOW, take(stores.coordinator, first.key), HALVES, 11)
+        stores.coordinator.park_shard(NOW, take(stores.coordinator, second.key), ParkReason.OTHER, 12)
+    return address
+
+
+def test_a_copy_has_every_row_and_so_has_the_copy_of_the_copy(
+    source: str, tmp_path: Path, postgres_address: str
+) -> None:
+    wanted = everything(source)
+    lake, back = f"file://{tmp_path}/lake", str(tmp_path / "back.db")
+    counts = copy_state(source, lake)
+    assert (counts["triage"], counts["shards"]) == (1, len(wanted["shards"]))
+    assert everything(lake) == wanted
+    copy_state(lake, postgres_address)
+    assert everything(postgres_address) == wanted
+    copy_state(postgres_address, back)
+    assert everything(back) == wanted
+    copy_state(source, lake)  # again: what is there is merged with itself
+    assert everything(lake) == wanted
+
+
+def test_a_lake_that_was_compacted_is_copied_the_same(source: str, tmp_path: Path) -> None:
+    lake = f"file://{tmp_path}/lake"
+    copy_state(source, lake)
+    with lake_database.LakeDatabase(lake) as database:
+        Compaction(database, grace_s=0).run()
+        Compaction(database, grace_s=0).run()
+        assert list(database.store.list("pages/")) == []
+    copy_state(lake, str(tmp_path / "back.db"))
+    assert everything(str(tmp_path / "back.db")) == everything(source)
+
+
+def test_a_copy_that_was_killed_is_finished_by_the_same_command(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = everything(source)
+    opened: dict[str, ObjectStore] = {}
+    monkeypatch.setattr(lake_database, "open_objects", lambda _: opened["store"])
+    counted = opened["store"] = Mortal(MemoryObjects(), None)
+    copy_state(source, "memory://")
+    for number in range(1, counted.writes + 1, 5):
+        store = MemoryObjects()
+        opened["store"] = Mortal(store, number)
+        with pytest.raises(Killed):
+            copy_state(source, "memory://")
+        opened["store"] = store
+        copy_state(source, "memory://")
+        assert everything("memory://") == wanted, f"killed at write {number}"
+
+
+def test_results_under_another_key_are_not_mixed(source: str, tmp_path: Path) -> None:
+    other = made(str(tmp_path / "other.db"))
+    with open_stores(other) as stores:
+        stores.state.apply_batch(TENANT, [Put(CHECK_KEY, b"d" * 32)])
+    before = everything(other)
+    with pytest.raises(Conflict, match="under another key"):
+        copy_state(source, other)
+    assert everything(other) == before
+    with pytest.raises(InvalidInput, match="into itself"):
+        copy_state(source, source)
