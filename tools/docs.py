@@ -23,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 GUIDES = (
     "cli",
+    "ci",
     "configuration",
     "sources",
     "findings",

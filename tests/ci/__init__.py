@@ -1,0 +1,1 @@
+"""What the repository offers to CI systems, run as they run it."""
