@@ -16,7 +16,7 @@ from tests.spark.journals.child import BATCH, KilledSource, copy, fold
 from tests.spark.journals.helpers import fill, numbered, values
 from tests.waiting import PATIENCE_S
 
-COUNT = 4 * BATCH
+COUNT = 2 * BATCH
 
 
 def run_child(mode: str, journal: Path, target: Path, checkpoint: Path, moment: str) -> None:
