@@ -298,7 +298,7 @@ class TestRefused:
         [
             (["missing"], "missing", "check the path"),
             ([], "nothing to scan", "give a folder"),
-            (["--git"], "need a repository", "give its folder"),
+            (["--git"], "not a git repository", ""),
             (["--table", "csv:x"], "csv:x", "parquet:"),
             (["--table", "parquet:missing"], "missing", ""),
             (["--journal", "missing"], "missing", ""),

@@ -1,10 +1,12 @@
 """`strandline scan --since` and `--staged`: only added lines are judged, and what is around them is read."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.cli.git_shop import KEY, Shop
+from tests.cli.runs import run_command
 
 NEARBY = """
 [[rules]]
@@ -52,6 +54,18 @@ def test_a_secret_on_an_old_line_of_a_changed_file_is_not_judged(shop: Shop, is_
     assert shop.scan(*asked).code == 1
     assert [row["path"] for row in shop.listed()] == ["app"], "what was not judged is not listed either"
     assert len(shop.rows("--git")) == (2 if is_staged else 3), "the whole history has everything"
+
+
+def test_without_a_path_the_repository_of_the_working_folder_is_scanned(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.commit(app="one\n")
+    shop.write(app="one\n" + KEY)
+    shop.git("add", "--all")
+    monkeypatch.chdir(shop.folder)
+    ran = run_command("scan", "--staged", "--rules", shop.rules, "--state", shop.state, "--json")
+    assert ran.code == 1
+    assert json.loads(ran.out.splitlines()[0])["path"] == "app"
 
 
 def test_a_commit_that_adds_no_secret_passes(shop: Shop) -> None:

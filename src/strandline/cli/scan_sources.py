@@ -4,7 +4,7 @@ Invariant: arguments without a source, and arguments that exclude each other, ar
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from strandline.cli.scan_addresses import AddressOptions, check_addresses, path_of, source_at
@@ -39,10 +39,13 @@ class Chosen:
 
 
 def sources_of(chosen: Chosen, state_folder: Path | None) -> tuple[Source, ...]:
-    """Return the sources, in the order of paths, tables and journals; the state folder is never one."""
+    """Return the sources, in the order of paths, tables and journals; the state folder is never one.
+
+    A repository that is not named is the one of the working folder.
+    """
     is_git = chosen.git or chosen.staged or chosen.since is not None
     if is_git and not chosen.paths:
-        raise InvalidInput("--git, --staged and --since need a repository", hint="give its folder, such as .")
+        chosen = replace(chosen, paths=(Path(),))
     if not (chosen.paths or chosen.tables or chosen.journals):
         raise InvalidInput("nothing to scan", hint="give a folder or a file, or use --table or --journal")
     if chosen.name and len(chosen.paths) + len(chosen.tables) + len(chosen.journals) > 1:
