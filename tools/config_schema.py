@@ -27,7 +27,7 @@ _KINDS = {str: Kind.TEXT, Path: Kind.TEXT, int: Kind.INTEGER, float: Kind.NUMBER
 _PATH = re.compile(r"^(?:\[?)(.*?)(?:DIR|FILE|PATH)(?![=A-Z])")
 _SERVED_ONCE = {"t", "signal", "help", "version", "DVV"}
 _PATHS = {("pipeline", "address")}
-_SECRETS = {"pass", "auth"}
+_SECRETS = {"pass", "auth", "webhook-secret"}
 
 
 def derived() -> Declared:
@@ -77,6 +77,7 @@ def _key(section: str, name: str, param: Any, hint: Any) -> Key:  # noqa: ANN401
         default=_plain(param.default),
         environment=(environment_name(section, name), *declared),
         path_after=path[1] if path else "" if value is Path or (section, name) in _PATHS else None,
+        is_secret=name in _SECRETS,
     )
 
 

@@ -40,6 +40,7 @@ GUIDES = (
     "lease",
     "replica",
     "metrics",
+    "alarms",
     "ui",
 )
 PROJECT = ("glossary", "guarantees", "campaigns", "benchmarks", "seeds")

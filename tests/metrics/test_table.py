@@ -57,6 +57,10 @@ NEVER_CHANGED = {"strandline_build_info"}
 ELSEWHERE = {
     "strandline_metrics_failures_total": "tests/metrics/test_page.py",
     "strandline_replica_refused": "tests/replica/test_metrics.py",
+    "strandline_alarms_firing": "tests/alarms/test_metrics.py",
+    "strandline_alarms_undelivered": "tests/alarms/test_metrics.py",
+    "strandline_alarms_delivered_total": "tests/alarms/test_metrics.py",
+    "strandline_alarms_failed_attempts_total": "tests/alarms/test_metrics.py",
     "strandline_replica_checkpoints_total": "tests/replica/test_replicator.py",
     "strandline_replica_node_failing": "tests/replica/test_node.py",
     "strandline_replica_node_errors_total": "tests/replica/test_node.py",

@@ -53,6 +53,7 @@ COMMANDS = (
     LazyCommand("replica", "replica:app", "Replicas: SQLite, shipped to object storage as it commits."),
     LazyCommand("lease", "lease:app", "Leases: at most one holder at a time."),
     LazyCommand("pipeline", "pipeline:app", "The pipeline's stores: ledger, findings, runs and shards."),
+    LazyCommand("alarms", "alarms:app", "Alarms: list those that are raised, and test their receivers."),
     LazyCommand(
         "config", "config:app", "Settings: each value and where it comes from, and the schema of strandline.toml."
     ),

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from strandline.alarms import Condition
 from strandline.artifacts import (
     ArtifactRestorer,
     Manifest,
@@ -22,6 +23,7 @@ from strandline.artifacts import (
 from strandline.artifacts.followed import periodic_exports
 from strandline.artifacts.metrics import ArtifactState
 from strandline.artifacts.restorer import open_bootstrapped
+from strandline.cli.alarm_options import alarms_of
 from strandline.cli.artifact_options import TransferLine, artifacts_at
 from strandline.cli.command_log import LogFormat, LogFormatOption, command_log
 from strandline.cli.fold_display import FoldDisplay
@@ -66,6 +68,7 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    ctx: typer.Context,
     address: BucketAddress,
     path: FoldPath,
     prefixes: Prefixes = None,
@@ -130,7 +133,9 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
                 source = artifacts_at(bootstrap, is_read_only=True, must_exist=False)
                 fold.start_from(target if target and bootstrap == publish else stack.enter_context(source))
             exports = None if target is None or once else fold.exports_to(target, export_every_s or EXPORT_EVERY_S)
-            with monitoring.serve(*fold.metric_sources, health=fold_health(display.progress)):
+            alarms = alarms_of(ctx, fold.conditions)
+            health = fold_health(display.progress)
+            with monitoring.serve(*fold.metric_sources, alarms.metrics, health=health), alarms:
                 cursor = asyncio.run(fold.keep(address, settings, exports, once=once))
         if once and target is not None:
             with TransferLine("publishing", quiet=quiet) as line:
@@ -178,6 +183,12 @@ class _Fold:
         """What the fold says of itself, and of its artifacts where it has some."""
         own = fold_metrics(self._display.progress, str(self._path))
         return (own,) if self._watched is None else (own, self.artifact.metrics)
+
+    def conditions(self) -> list[Condition]:
+        """Return whether a new fold can start from the newest artifact, once that is known."""
+        if self._watched is None or not self.artifact.is_known:
+            return []
+        return [Condition("artifact_below_floor", str(self._path), self.artifact.problem)]
 
     def start_from(self, artifacts: PublishedArtifacts) -> None:
         """Make the fold of the newest artifact where it is missing or damaged, and repair it from there."""

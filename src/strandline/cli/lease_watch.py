@@ -1,11 +1,14 @@
 """`strandline lease watch`: the changes of a lease's record, and its expiry."""
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
+from strandline.alarms import Condition
+from strandline.cli.alarm_options import alarms_of
 from strandline.cli.command_log import CommandLog, LogFormat, LogFormatOption, command_log
 from strandline.cli.lease_options import (
     Creds,
@@ -26,6 +29,7 @@ Interval = Annotated[float, typer.Option("--interval", min=0.05, help="Seconds b
 
 
 def watch(  # noqa: PLR0913, PLR0917 - options
+    ctx: typer.Context,
     address: LeaseAddress,
     key: LeaseKey = None,
     interval_s: Interval = 1.0,
@@ -44,7 +48,9 @@ def watch(  # noqa: PLR0913, PLR0917 - options
     with (
         command_log("lease", log_format) as log,
         lease_at(address, key, creds, (tls_ca, tls_cert, tls_key), timeout_s) as store,
+        alarms_of(ctx) as alarms,
     ):
+        before: LeaseRecord | None = None
         observer = Claimant(store, "watch")
         told: tuple[object, ...] | None = None
         while True:
@@ -58,11 +64,30 @@ def watch(  # noqa: PLR0913, PLR0917 - options
                 continue
             record = seen.record if seen else None
             state = _state(observer, record)
+            for condition in lease_conditions(store.address, before, record, state):
+                alarms.tell(condition)
+            before = record or before
             now = (state, record.epoch, record.session) if record else (state,)
             if now != told:
                 told = now
                 _tell(lease_record(store.address, record, state), log, as_json=as_json)
             time.sleep(interval_s)
+
+
+def lease_conditions(
+    address: str, before: LeaseRecord | None, record: LeaseRecord | None, state: str
+) -> Iterator[Condition]:
+    """Yield what is wrong with a lease: it expired, or another took it although it was not released."""
+    if record is None:
+        return
+    details: dict[str, str | int | float] = {"epoch": record.epoch, "holder": record.holder}
+    expired = f"the lease of {record.holder} expired" if state == "expired" else None
+    yield Condition("lease_lost", address, expired, key=str(record.epoch), details=details)
+    if before is not None and before.epoch != record.epoch and not before.released:
+        problem = f"{record.holder} took the lease of {before.holder}, which had not released it"
+        yield Condition("lease_contested", address, problem, key=str(record.epoch), details=details)
+    elif state == "held" and before is not None and before.nonce != record.nonce:
+        yield Condition("lease_contested", address, None)  # it was renewed: the new holder keeps it
 
 
 def _state(observer: Claimant, record: LeaseRecord | None) -> str:

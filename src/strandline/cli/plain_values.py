@@ -7,6 +7,7 @@ Invariants: a value is what typer would make of it; a typer without these hooks 
 """
 
 from collections.abc import Iterable
+from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -32,6 +33,8 @@ class _PlainValues:
         """Return the value of the parameter, as typer would."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
+        if isinstance(self._annotation, type) and issubclass(self._annotation, Enum) and value == self._param.default:
+            return self._annotation(value)
         if self._info.parser is None:
             if get_origin(self._annotation) is list and isinstance(value, list | tuple):
                 (kind,) = get_args(self._annotation)

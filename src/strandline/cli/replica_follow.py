@@ -5,16 +5,18 @@ from typing import Annotated
 
 import typer
 
+from strandline.cli.alarm_options import alarms_of
 from strandline.cli.command_log import CommandLog, LogFormat, LogFormatOption, command_log
 from strandline.cli.ending_signals import ending_signals
-from strandline.cli.metrics_options import MetricsHost, MetricsPort
+from strandline.cli.metrics_options import MetricsHost, MetricsPort, Monitoring
 from strandline.cli.output import AsJson, print_line, to_json
 from strandline.cli.replica_options import ReplicaAddress, replica_at
 from strandline.cli.replica_restore import format_time
 from strandline.errors import Unavailable
-from strandline.metrics import HOST, serve_metrics
+from strandline.metrics import HOST
 from strandline.objects import RequestCounts, StoreRefused
 from strandline.replica import Followed, Follower
+from strandline.replica.conditions import follower_conditions
 from strandline.replica.metrics import FollowerCounts
 from strandline.replica.pace import REFUSED_PAUSE_S
 
@@ -23,7 +25,8 @@ Interval = Annotated[float, typer.Option("--interval", min=0.01, help="Seconds b
 Once = Annotated[bool, typer.Option("--once", help="Catch up, and end.")]
 
 
-def follow(
+def follow(  # noqa: PLR0913, PLR0917 - one for each option
+    ctx: typer.Context,
     address: ReplicaAddress,
     copy: Copy,
     interval_s: Interval = 1.0,
@@ -38,14 +41,17 @@ def follow(
     Ordinary connections read the copy meanwhile, and see whole transactions. They must not write to it.
     """
     requests, state = RequestCounts(), FollowerCounts(str(copy))
+    alarms = alarms_of(ctx)
+    alarms.add(lambda: follower_conditions(state, str(copy), alarms.settings.lag_s))
     with (
         command_log("replica", log_format) as log,
         ending_signals() as ending,
         replica_at(address, counts=requests) as (store, _),
-        serve_metrics(metrics_port, state.metrics, requests.metrics, host=metrics_host, health=state.health()) as page,
+        Monitoring(log, metrics_port, metrics_host).serve(
+            state.metrics, requests.metrics, alarms.metrics, health=state.health()
+        ),
+        alarms,
     ):
-        if page is not None:
-            log.say(f"metrics at {page.address}", event="metrics", address=page.address)
         follower = Follower(store, copy, is_ending=ending.is_noted)
         told: Followed | None = None
         try:

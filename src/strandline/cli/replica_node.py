@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from strandline.cli.alarm_options import alarms_of
 from strandline.cli.command_log import CommandLog, LogFormat, LogFormatOption, command_log
 from strandline.cli.ending_signals import Ending, ending_signals
 from strandline.cli.metrics_options import MetricsHost, MetricsPort
@@ -20,6 +21,7 @@ from strandline.lease import LeaseTiming
 from strandline.metrics import HOST, serve_metrics
 from strandline.objects import RequestCounts
 from strandline.replica import DatabaseSetAside, MaintenancePolicy, Node, NodeTrouble, RoleChanged
+from strandline.replica.conditions import node_conditions
 from strandline.replica.metrics import node_health, node_metrics
 
 LOOK_EVERY_S = 0.25
@@ -51,6 +53,7 @@ Maintain = Annotated[
 
 
 def node(  # noqa: PLR0913, PLR0917 - one for each option
+    ctx: typer.Context,
     database: DatabasePath,
     url: ReplicaAddress,
     name: Name,
@@ -87,6 +90,8 @@ def node(  # noqa: PLR0913, PLR0917 - one for each option
             maintenance=MaintenancePolicy() if maintain else None,
         )
         running.events.subscribe(lambda event: _tell(event, log, as_json=as_json))
+        alarms = alarms_of(ctx)
+        alarms.add(lambda: node_conditions(running, alarms.settings.lag_s))
         before = signal.signal(signal.SIGUSR1, lambda _number, _frame: running.hand_over())
         try:
             with (
@@ -94,10 +99,12 @@ def node(  # noqa: PLR0913, PLR0917 - one for each option
                     metrics_port,
                     node_metrics(running),
                     counts.metrics,
+                    alarms.metrics,
                     host=metrics_host,
                     health=node_health(running),
                 ) as page,
                 running,
+                alarms,
             ):
                 if page is not None:
                     record = {"event": "metrics", "address": page.address}

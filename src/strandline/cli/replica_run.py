@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from strandline.cli.alarm_options import alarms_of
 from strandline.cli.command_log import CommandLog, LogFormat, LogFormatOption, command_log
 from strandline.cli.ending_signals import Ending, ending_signals
 from strandline.cli.metrics_options import MetricsHost, MetricsPort
@@ -16,6 +17,7 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.metrics import HOST, serve_metrics
 from strandline.objects import RequestCounts
 from strandline.replica import Maintenance, Position, Replicator
+from strandline.replica.conditions import replicator_conditions
 from strandline.replica.metrics import maintenance_metrics, replicator_health, replicator_metrics
 from strandline.replica.pace import UPLOAD_EVERY_S
 
@@ -49,6 +51,7 @@ Maintain = Annotated[
 
 
 def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
+    ctx: typer.Context,
     database: DatabasePath,
     address: ReplicaAddress,
     command: Exec = None,
@@ -74,16 +77,20 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter for each option
         told = _Told(log, as_json=as_json)
         maintenance = Maintenance(store)
         parts = counts.metrics, maintenance_metrics(maintenance, str(database))
+        alarms = alarms_of(ctx)
         with (
             Replicator(database, store, adopt=adopt, upload_every_s=upload_every) as replicator,
             serve_metrics(
                 metrics_port,
                 replicator_metrics(replicator),
                 *parts,
+                alarms.metrics,
                 host=metrics_host,
                 health=replicator_health(replicator),
             ) as page,
+            alarms,
         ):
+            alarms.add(lambda: replicator_conditions(replicator, alarms.settings.lag_s))
             if page is not None:
                 told.say(f"metrics at {page.address}", event="metrics", address=page.address)
             position = _begun(replicator, ending, told)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,7 @@ from strandline.cli.scan_results import EXIT_FOUND, ResultOptions, form_of
 from strandline.cli.scan_sources import Chosen, journal_to_follow, sources_of
 from strandline.cli.scan_summary import Counts, failed_items, outcome_record, plan_record, print_outcome, print_plan
 from strandline.cli.scan_workers import WorkerOptions, session_factory
+from strandline.cli.serve_config import config_path_of, has_alarms
 from strandline.cli.state_options import (
     DEFAULT_STATE,
     DEFAULT_TENANT,
@@ -38,14 +39,19 @@ from strandline.extras import require
 from strandline.findings.filters import make_filters
 from strandline.findings.report_builder import scan_report
 from strandline.findings.reports.formats import ReportFormat
-from strandline.metrics import HOST
+from strandline.findings.reports.values import Report
+from strandline.metrics.metric import HOST, MetricSource
 from strandline.pipeline.key_files import TenantUnknown
 from strandline.pipeline.stores import NoPipeline
-from strandline.scan import ScanRequest, explain
+from strandline.scan import Outcome, ScanRequest, explain
 from strandline.scan import scan as run_scan
 from strandline.scan.sources import Source
 from strandline.scan.state import State, StateMissing, folder_of_state, open_state
 from strandline.scan.workers import FEW_ITEMS
+
+if TYPE_CHECKING:
+    from strandline.alarms import AlarmWatch
+    from strandline.cli.scan_alarms import ScanAlarms
 
 LEASE_S = 30.0
 GITLEAKS_FILE = ".gitleaks.toml"
@@ -141,6 +147,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress an
 
 
 def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
+    ctx: typer.Context,
     paths: Paths = None,
     rules: Rules = None,
     table: Tables = None,
@@ -195,7 +202,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     The exit code is 1 if findings are open: found, and not settled by triage, a baseline or an ignore file.
     """
     with command_log("scan", log_format) as log:
-        monitoring = Monitoring(log, metrics_port, metrics_host)
+        monitoring = Monitoring(log, metrics_port, metrics_host, lambda: _alarms(ctx))
         require("scan", "hyperscan")
         rule_set = rules_of(rules_file(rules, quiet=quiet))
         chosen = Chosen(
@@ -263,9 +270,11 @@ def _scan(
     try:
         with (
             ScanProgress(quiet=results.quiet, log=monitoring.log) as progress,
-            monitoring.serve(progress.counts.metrics, health=progress.counts.health()),
+            _told_of(monitoring.alarms(), state) as told,
+            monitoring.serve(progress.counts.metrics, *told.metric_sources, health=progress.counts.health()),
         ):
             outcome = run_scan(request, run_on.workers(progress.tell), progress.tell)
+            told.ended(outcome, lambda: results.chosen(scan_report(state, request.inputs_digest), state.key))
     except KeyboardInterrupt:
         results.show_interrupted(results.chosen(scan_report(state, request.inputs_digest), state.key))
     seconds = time.monotonic() - began
@@ -273,6 +282,37 @@ def _scan(
     counts = Counts(len(report.findings), len(results.failing(report)))
     tell = partial(print_outcome, outcome, counts, seconds)
     results.show(report, outcome_record(outcome, counts, seconds), tell, failed=failed_items(outcome))
+
+
+def _alarms(ctx: typer.Context) -> "AlarmWatch | None":
+    """Return the alarms of a scan; None where no receiver is configured, which most scans have not."""
+    options = ctx.find_root().params
+    if not has_alarms(config_path_of(use_file=not options.get("no_config"), given=options.get("config"))):
+        return None
+    from strandline.cli.alarm_options import alarms_of  # noqa: PLC0415 - few scans
+
+    return alarms_of(ctx)
+
+
+@contextmanager
+def _told_of(alarms: "AlarmWatch | None", state: State) -> "Iterator[ScanAlarms | NoAlarms]":
+    """Raise alarms of the scan that the block runs."""
+    if alarms is None:
+        yield NoAlarms()
+        return
+    from strandline.cli.scan_alarms import scan_alarms  # noqa: PLC0415 - few scans
+
+    with alarms, scan_alarms(alarms, state) as told:
+        yield told
+
+
+class NoAlarms:
+    """What a scan tells where no receiver is configured."""
+
+    metric_sources: tuple[MetricSource, ...] = ()
+
+    def ended(self, outcome: Outcome, make_report: Callable[[], Report]) -> None:
+        """Tell nothing."""
 
 
 def _explain(request: ScanRequest, run_on: WorkerOptions, *, quiet: bool, as_json: bool) -> None:

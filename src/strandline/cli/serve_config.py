@@ -14,6 +14,21 @@ _CONFIG = ("-c", "--c", "-config", "--config")
 _PREFIX = "STRANDLINE_SERVE_"
 
 
+def config_path_of(
+    environ: Mapping[str, str] = os.environ, *, use_file: bool = True, given: Path | None = None
+) -> Path | None:
+    """Return the `strandline.toml` that holds: the named one, else the nearest; None if there is none."""
+    named = given or (Path(environ["STRANDLINE_CONFIG"]) if environ.get("STRANDLINE_CONFIG") else None)
+    return (named or find_file()) if use_file else None
+
+
+def has_alarms(path: Path | None, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether a file or a variable may configure alarms; most servers have neither."""
+    if any(name.startswith("STRANDLINE_ALARMS_") for name in environ):
+        return True
+    return path is not None and "[alarms]" in path.read_text(encoding="utf-8")
+
+
 def configured_flags(
     arguments: Sequence[str],
     environ: Mapping[str, str] = os.environ,
@@ -23,8 +38,7 @@ def configured_flags(
 ) -> list[str]:
     """Return the flags that variables and the file stand for."""
     has_own = any(argument.partition("=")[0] in _CONFIG for argument in arguments)
-    named = given or (Path(environ["STRANDLINE_CONFIG"]) if environ.get("STRANDLINE_CONFIG") else None)
-    path = (named or find_file()) if use_file and not has_own else None
+    path = None if has_own else config_path_of(environ, use_file=use_file, given=given)
     if path is None and not any(name.startswith(_PREFIX) for name in environ):
         return []
     from strandline.config import Source, read_file, resolve  # noqa: PLC0415 - most servers have neither

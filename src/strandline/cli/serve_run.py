@@ -24,13 +24,14 @@ from strandline.broker.settings.flags import CommandLine, parse_command_line, us
 from strandline.broker.settings.model import ServerSettings
 from strandline.broker.settings.reload import describe_changes
 from strandline.cli.exit_codes import exit_code
-from strandline.cli.serve_config import configured_flags
+from strandline.cli.serve_config import config_path_of, configured_flags, has_alarms
 from strandline.cli.serve_files import remove_ports_file, write_pid_file, write_ports_file
 from strandline.cli.serve_log import ServerLog
 from strandline.errors import InvalidInput, StrandlineError
 from strandline.version import __version__
 
 if TYPE_CHECKING:  # imported when a server starts
+    from strandline.alarms import AlarmWatch
     from strandline.broker.server import Server
 
 EXIT_USAGE = 2
@@ -77,7 +78,7 @@ def run(arguments: Sequence[str], *, use_file: bool = True, config: Path | None 
         _check_certificates(configured.settings)
         print(f"strandline: configuration file {line.config} is valid", file=sys.stderr)
     else:
-        return _serve(line)
+        return _serve(line, config_path_of(use_file=use_file, given=config))
     return 0
 
 
@@ -127,7 +128,7 @@ def _send(name: str, pid: str) -> None:
         raise InvalidInput(f"cannot signal process {number}: {error.strerror}") from error
 
 
-def _serve(line: CommandLine) -> int:
+def _serve(line: CommandLine, config_path: Path | None) -> int:
     configured = line.settings()
     log = ServerLog(configured.settings.log)
     log.note("Starting strandline")
@@ -137,7 +138,7 @@ def _serve(line: CommandLine) -> int:
     for note in (*configured.notes, *configured.doubts):
         log.tell("WRN", note)
     try:
-        asyncio.run(_Serving(line, configured.settings, log).run())
+        asyncio.run(_Serving(line, configured.settings, log, config_path).run())
     except StrandlineError as error:
         log.tell("FTL", f"{error} ({error.hint})" if error.hint and log.settings.form == "json" else str(error))
         if log.settings.form == "json":  # what reads the log has it, and text would be no line of it
@@ -151,8 +152,9 @@ def _serve(line: CommandLine) -> int:
 class _Serving:
     """A server from its start to its end."""
 
-    def __init__(self, line: CommandLine, settings: ServerSettings, log: ServerLog) -> None:
+    def __init__(self, line: CommandLine, settings: ServerSettings, log: ServerLog, config_path: Path | None) -> None:
         self._line = line
+        self._config_path = config_path
         self._settings = settings
         self._log = log
         self._over = asyncio.Event()
@@ -173,7 +175,11 @@ class _Serving:
     async def _run(self, serving: Callable[..., AbstractAsyncContextManager["Server"]]) -> None:
         if self._settings.jetstream is not None:
             self._log.note("Starting JetStream")
-        async with serving(self._settings, log=self._log.tell) as server, self._metrics(server):
+        async with (
+            serving(self._settings, log=self._log.tell) as server,
+            self._alarms(server) as alarms,
+            self._metrics(server, alarms),
+        ):
             self._listen_to_signals(server)
             asyncio.get_running_loop().set_exception_handler(self._failed)
             if self._settings.pid_file:
@@ -195,7 +201,27 @@ class _Serving:
         self._log.note("Server Exiting..")
 
     @asynccontextmanager
-    async def _metrics(self, server: "Server") -> AsyncIterator[None]:
+    async def _alarms(self, server: "Server") -> "AsyncIterator[AlarmWatch | None]":
+        """Raise alarms for the block, where receivers are configured."""
+        if not has_alarms(self._config_path):
+            yield None
+            return
+        from strandline.alarms import AlarmWatch  # noqa: PLC0415 - few servers
+        from strandline.broker.conditions import server_conditions  # noqa: PLC0415 - as above
+        from strandline.cli.alarm_options import alarm_settings  # noqa: PLC0415 - as above
+        from strandline.config import read_file  # noqa: PLC0415 - as above
+
+        file = None if self._config_path is None else read_file(self._config_path, os.environ)
+        watch = AlarmWatch(alarm_settings(file), lambda: server_conditions(server))
+        with ExitStack() as stack:
+            stack.enter_context(watch)
+            try:
+                yield watch
+            finally:
+                await asyncio.to_thread(stack.close)  # its threads ask the loop
+
+    @asynccontextmanager
+    async def _metrics(self, server: "Server", alarms: "AlarmWatch | None") -> AsyncIterator[None]:
         """Serve metrics for the block, where they are asked for."""
         port = self._settings.metrics_port
         if port is None:
@@ -205,7 +231,8 @@ class _Serving:
         from strandline.metrics import serve_metrics  # noqa: PLC0415 - as above
 
         health = server_health(server)
-        page = serve_metrics(port, server_metrics(server), host=self._settings.metrics_host, health=health)
+        sources = [server_metrics(server), *([] if alarms is None else [alarms.metrics])]
+        page = serve_metrics(port, *sources, host=self._settings.metrics_host, health=health)
         with ExitStack() as stack:
             served = await asyncio.to_thread(stack.enter_context, page)  # it asks the loop
             if served is not None:

@@ -37,6 +37,7 @@ commits as one file of litestream's format.
     wal_index     the index of a write-ahead log, as pure code
     cost          what a replica uploads, keeps and costs
     metrics       what a replicator, its maintenance and a follower say to Prometheus
+    conditions    what is wrong with them, for alarms
     pace          pauses between steps, and the pace of uploads
     wakeups       waiting until the log changes
 

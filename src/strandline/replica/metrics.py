@@ -123,6 +123,12 @@ class FollowerCounts:
             return self._error
 
     @property
+    def has_failed(self) -> bool:
+        """Whether the last look at the replica failed."""
+        with self._lock:
+            return self._error is not None and self._errors > 0
+
+    @property
     def lag_s(self) -> float:
         """How long ago the copy was last current, or this began."""
         with self._lock:

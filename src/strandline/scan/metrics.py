@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Iterable
 
-from strandline.metrics import Health, Metric, Sample, counter, gauge
+from strandline.metrics.health import Health
+from strandline.metrics.metric import Metric, Sample, counter, gauge
 from strandline.scan.events import Event, Listed, NoExecutor, Planned
 from strandline.scan.run.progress import Progress, rates
 from strandline.scan.run.totals import Totals
