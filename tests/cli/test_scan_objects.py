@@ -109,6 +109,7 @@ def test_a_wrong_login_is_refused(bucket: str, options: list[str], monkeypatch: 
     assert "AWS_ACCESS_KEY_ID" in ran.err
 
 
+@pytest.mark.long
 def test_the_real_command_killed_in_the_middle_goes_on(bucket: str, store: ObjectStore, tmp_path: Path) -> None:
     for number in range(12):
         store.put(f"more/{number:02}", b"alpha_%08d" % number)

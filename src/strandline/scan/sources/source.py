@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
-from strandline.detect.locations import FILE, GIT, JOURNAL, TABLE, Location, location_of
+from strandline.detect.locations import FILE, GIT, IMAGE, JOURNAL, TABLE, Location, location_of
 from strandline.detect.results import Found
 from strandline.pipeline.identity import ConnectorInstanceId
 from strandline.protocol.canonical import Plain
@@ -139,9 +139,13 @@ class Source(Protocol):
 
 
 def location(source: Source, part: Part, found: Found) -> Location:
-    """Return the location of a finding in a part; commits that have it stand beside it, in the inventory."""
+    """Return the location of a finding in a part; commits that have it stand beside it, in the inventory.
+
+    Of an image the layer is part of the place: it is the version, and a file that a later layer hides is in no other.
+    """
     word = _LOCATION_WORDS.get(source.tag, source.tag)
-    where = location_of(word, found, row=part.row, field=part.field)
+    layer = part.commit if word == IMAGE else ""
+    where = location_of(word, found, commit=layer, row=part.row, field=part.field)
     if part.offset and where.line and not found.via:
         columns = part.columns_before if where.line == 1 else 0
         where = replace(where, line=where.line + part.lines_before, column=where.column + columns)
