@@ -28,11 +28,11 @@ class EngineUnusable(StrandlineError):
 
 
 class StateNotShared(InvalidInput):
-    """The state is a SQLite file, which machines of a cluster cannot share."""
+    """The state is in files of this machine, which machines of a cluster cannot share."""
 
     def __init__(self, master: str) -> None:
         super().__init__(
-            f"the state is a SQLite file, which the workers of {master} cannot share",
+            f"the state is in files of this machine, which the workers of {master} cannot share",
             hint="give --state postgresql://… or s3://…, or a master on this machine such as local[*]",
         )
         self.master = master

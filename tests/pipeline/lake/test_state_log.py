@@ -1,5 +1,7 @@
 """Scanner state as a log of objects: batches are whole, in one order, and found again after any crash."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +79,23 @@ def test_a_batch_that_never_landed_is_written_again_under_the_same_number() -> N
     store.faults.fail("put", WriteUnknown("an object", "no answer"))
     LakeState(store).apply_batch(TENANT, [Put(b"a", b"1")])
     assert [parse_number(info.key) for info in store.list(format_log_prefix(TENANT))] == [0]
+
+
+class Overtaken(Mortal):
+    """Lets another process write a batch before the first batch of this one."""
+
+    def _written(self, write: Callable[[], str | None]) -> str:
+        if not self.writes:
+            LakeState(self._store).apply_batch(TENANT, [Put(b"first", b"theirs"), Put(b"theirs", b"1")])
+        return super()._written(write)
+
+
+def test_a_batch_that_was_overtaken_is_decided_again_and_overwrites_no_other() -> None:
+    store = MemoryObjects()
+    LakeState(Overtaken(store, None)).apply_batch(TENANT, [Put(b"mine", b"2")])
+    assert LakeState(store).multi_get(TENANT, [b"mine", b"theirs"]) == [b"2", b"1"]
+    fresh = MemoryObjects()
+    assert LakeState(Overtaken(fresh, None)).put_first(TENANT, b"first", b"mine") == b"theirs"
 
 
 def test_a_reader_that_begins_at_a_snapshot_sees_what_the_whole_log_says() -> None:
