@@ -9,10 +9,11 @@ Invariants: the same round gives the same bytes; a value is new in every round; 
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks._peer import PeerFinding
 from strandline.detect import Engine, expand
 
 OPEN, CLOSE = "⟦", "⟧"
@@ -85,3 +86,34 @@ def foreign_score(engine: Engine, rounds: int = 1) -> ForeignScore:
             if not any(found.start < end and start < found.end for start, end in file.secrets)
         ]
     return score
+
+
+def write_foreign(folder: Path) -> dict[str, ForeignFile]:
+    """Write the files of the first round, each to a folder of its own, and return them by their paths there."""
+    files = {f"{number}/{file.path}": file for number, file in enumerate(foreign_files())}
+    for path, file in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(file.data)
+    return files
+
+
+def peer_foreign_score(findings: Sequence[PeerFinding], files: dict[str, ForeignFile]) -> ForeignScore:
+    """Return what the peer found in the files; it tells lines, so a finding on a secret's lines counts."""
+    score = ForeignScore()
+    lines = {path: [_lines(file.data, *span) for span in file.secrets] for path, file in files.items()}
+    reached: set[tuple[str, int]] = set()
+    for found in findings:
+        spans = enumerate(lines[found.path])
+        on = [at for at, (first, last) in spans if found.first_line <= last and first <= found.last_line]
+        reached.update((found.path, at) for at in on)
+        score.true += bool(on)
+        score.false += [] if on else [(found.path, found.rule_id)]
+    for path, file in files.items():
+        score.secrets[file.kind] += len(file.secrets)
+        score.found[file.kind] += sum((path, at) in reached for at in range(len(file.secrets)))
+    return score
+
+
+def _lines(data: bytes, start: int, end: int) -> tuple[int, int]:
+    """Return the first and the last line of a span."""
+    return data.count(b"\n", 0, start) + 1, data.count(b"\n", 0, end) + 1

@@ -20,6 +20,7 @@ from sysconfig import get_path
 import hyperscan
 
 from benchmarks._corpus import corpus
+from benchmarks._foreign import foreign_score, peer_foreign_score, write_foreign
 from benchmarks._harness import Row, alone, compare, medians, report, scratch
 from benchmarks._peer import PeerReport, peer_scan
 from benchmarks._quality import label_counts, our_score, peer_score, rule_results, write_results
@@ -49,13 +50,17 @@ def quality(engine: Engine) -> Iterator[Row]:
     with scratch() as folder:
         made.write(folder)
         peer = peer_score(peer_scan(folder).findings, made)
-    ours = our_score(engine, made)
+    with scratch() as folder:
+        files = write_foreign(folder)
+        peer_foreign = peer_foreign_score(peer_scan(folder).findings, files)
+    ours, foreign = our_score(engine, made), foreign_score(engine)
+    assert foreign.secrets == peer_foreign.secrets
     results = rule_results(made, ours, peer)
     labels = label_counts(made)
     shared = Counter({each.rule_id: each.labels for each in results if each.peer_rules})
     assert labels.total() == len(made.labels)
     assert len(labels) == len(engine.rules.rules)
-    write_results(results, made, ours, peer)
+    write_results(results, made, ours, peer, (foreign, peer_foreign))
     yield alone("recall (goal: at least)", ours.recall(labels), "share", goal=GOAL)
     yield alone("precision (goal: at least)", ours.precision, "share", goal=GOAL)
     yield compare(
@@ -74,6 +79,22 @@ def quality(engine: Engine) -> Iterator[Row]:
         goal=1,
     )
     yield compare("precision", ours.precision, "Kingfisher", peer.precision, "share", goal=1)
+    yield compare(
+        f"recall, files as other programs write them, {foreign.secrets.total():,} secrets",
+        foreign.recall,
+        "Kingfisher",
+        peer_foreign.recall,
+        "share",
+        goal=1,
+    )
+    yield compare(
+        "precision, files as other programs write them",
+        foreign.precision,
+        "Kingfisher",
+        peer_foreign.precision,
+        "share",
+        goal=1,
+    )
 
 
 def copied_tree(folder: Path) -> list[bytes]:

@@ -3,6 +3,7 @@
 import pickle
 import re
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -363,3 +364,14 @@ def test_what_else_stands_on_a_line_hides_no_generic_secret(engine: Engine) -> N
     secrets = ", ".join(f'"api_key": "{expand("{{base62:32}}", seed)}"' for seed in "abc")
     line = f'{{"hashed_token": "", "csrf_token": "", "checksum": 1, "password_hash": "", {secrets}}}'
     assert found(engine, line) == ["generic-api-key"] * 3
+
+
+def test_a_value_that_only_its_name_marks_is_high_if_it_is_long_and_random(engine: Engine) -> None:
+    def confidence(text: str) -> int:
+        (finding,) = engine.scan(expand(text, "confidence").encode()).findings
+        return finding.confidence
+
+    assert confidence("auth_token: {{base62:32}}") == 5
+    assert confidence("auth_token: {{base62:20}}") == 4
+    assert confidence("password: Harbor!2031") == 4
+    assert confidence(f"auth_token: {b64encode(b'a lamp at the harbor, 2031').decode()}") == 4

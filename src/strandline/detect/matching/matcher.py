@@ -31,6 +31,7 @@ from strandline.detect.limits import Limits
 from strandline.detect.matching.allowlists import CompiledAllowlist, Subject, path_pattern
 from strandline.detect.results import CONFIDENCE_MAX
 from strandline.detect.rules.rule import Rule, parse_regex
+from strandline.detect.tokens.encodings import from_base64
 from strandline.detect.tokens.examples import CHARSETS
 from strandline.detect.tokens.validators import Verdict, validate
 from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash, secret_hash
@@ -46,6 +47,7 @@ _LOOSE = frozenset(
 _RANDOM_BYTES = 24
 _HEX = re.compile(rb"[0-9a-f-]+|[0-9A-F-]+")
 _HEX_BITS, _RANDOM_BITS = 3.2, 3.9
+_TEXT = re.compile(rb"[\x20-\x7e]+")
 
 
 class Check(Enum):
@@ -209,6 +211,9 @@ def _generic_max(data: bytes, match: Span, secret: bytes, *, is_loose: bool) -> 
 def _is_random(secret: bytes) -> bool:
     """Return whether a value is long and has as many different characters as a generated one of its length."""
     if len(secret) < _RANDOM_BYTES or not re.search(rb"[0-9].*[0-9].*[0-9]", secret, re.DOTALL):
+        return False
+    text = from_base64(secret) if secret.endswith(b"=") else None
+    if text is not None and _TEXT.fullmatch(text):  # words, written as base64
         return False
     return entropy_bits(secret) >= (_HEX_BITS if _HEX.fullmatch(secret) else _RANDOM_BITS)
 
