@@ -58,6 +58,7 @@ PARTS = (
     Part("routing", "replica", "strandline.replica.routing", missing="h11"),
     Part("spark", "spark", "strandline.spark", missing="pyspark"),
     Part("broker", "broker", "strandline.broker.server", missing="bcrypt"),
+    Part("web", "web", "strandline.web", missing="starlette"),
 )
 
 
