@@ -58,6 +58,7 @@ def test_a_remote_has_the_findings_of_its_clones_and_is_fetched_again(shop: Shop
     assert {row["commits"]["at_head"] for row in shop.listed() if row["path"] == "more"} == {True}
 
 
+@pytest.mark.long
 def test_a_shallow_mirror_has_the_last_commits_alone(shop: Shop) -> None:
     shop.commit(app="beta_12345678\n")
     shop.git("push", "--quiet", str(shop.folder.parent / "remote.git"), "main")
