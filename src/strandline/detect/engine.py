@@ -216,7 +216,7 @@ class Engine:
     def _found(self, frame: Frame, hit: Hit) -> Found:
         rule = self.rules.rules[hit.rule]
         start, end = frame.outer_span(hit.start, hit.end)
-        file, first, last = frame.in_file(hit.start, hit.end)
+        file, first, last = frame.placed(hit.start, hit.end)
         line, column = file.lines.locate(first)
         return Found(
             rule_id=rule.id,
@@ -228,8 +228,9 @@ class Engine:
             secret=hit.secret,
             confidence=hit.confidence,
             via=frame.via,
-            path=frame.path,
+            path=file.path,
             comment=self._comment(file, first, last) or self._comment(frame, hit.start, hit.end),
+            inner=_inner(frame, hit, file),
         )
 
     def _comment(self, frame: Frame, start: int, end: int) -> str:
@@ -286,6 +287,16 @@ class _ItemScan:
             findings_dropped=self.dropped + len(ordered) - len(kept),
         )
         return ItemResult(kept, coverage)
+
+
+def _inner(frame: Frame, hit: Hit, placed: Frame) -> str:
+    """Return the place inside what encoded text holds, such as `2:14`; nothing if that is no file of its own."""
+    file, start, _ = frame.in_file(hit.start, hit.end)
+    if file is placed:
+        return ""
+    line, column = file.lines.locate(start)
+    name = file.path.removeprefix(placed.path).removeprefix("!")
+    return f"{name}:{line}:{column}" if name else f"{line}:{column}"
 
 
 def _order(found: Found) -> tuple[int, int, tuple[str, ...], int, int]:

@@ -97,10 +97,10 @@ class Trace:
                 self._note(frame, hit, REPEATED, "the text that this was decoded from has the finding already")
 
     def _note(self, frame: Frame, match: Hit | Refusal, check: str, reason: str) -> None:
-        file, start, _ = frame.in_file(match.start, max(match.start, match.end))
+        file, start, _ = frame.placed(match.start, max(match.start, match.end))
         line, column = file.lines.locate(start)
         rule = self._rules.rules[match.rule].id
-        self._add(Dismissed(rule, frame.path, line, column, check, reason, frame.via))
+        self._add(Dismissed(rule, file.path, line, column, check, reason, frame.via))
 
     def _add(self, dismissed: Dismissed) -> None:
         if len(self._found) < DISMISSED_MAX:

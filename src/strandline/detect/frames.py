@@ -3,8 +3,8 @@
 The item is the outermost frame; a member of an archive and a decoded view are frames inside another. Each maps spans
 of its own bytes to spans of the enclosing frame, so that a finding at any depth maps to the item's bytes.
 
-Invariants: `outer_span` covers every byte that the span was decoded from; lines are counted in the innermost frame
-that is a file (the item or a member); both cost no more on a file without line breaks.
+Invariants: `outer_span` covers every byte that the span was decoded from; lines are counted in the item, or in the
+innermost member that is in no encoded text (`placed`); both cost no more on a file without line breaks.
 """
 
 from bisect import bisect_right
@@ -97,3 +97,16 @@ class Frame:
             start, end = frame.locate(start, end)
             frame = frame.parent
         return frame, start, end
+
+    def placed(self, start: int, end: int) -> "tuple[Frame, int, int]":
+        """Return the file that shows a span to people, and its span there: the item, or a member of archives alone.
+
+        What is packed inside encoded text has no lines that an editor could show: there it is the encoded text.
+        """
+        frame, chain = self, [(self, start, end)]
+        while frame.parent is not None:
+            start, end = frame.locate(start, end)
+            frame = frame.parent
+            chain.append((frame, start, end))
+        views = [at for at, (one, _, _) in enumerate(chain) if not one.is_file]
+        return chain[max(views) + 1] if views else chain[0]

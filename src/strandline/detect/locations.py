@@ -36,7 +36,7 @@ _COMMIT = re.compile(r"[0-9a-f]{0,64}")
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
 _PATH_SAFE = "/!:@$'()*;=,+~"
 _VALUE_SAFE = "/!:@$'()*;~"
-_TEXT_SPACE = {"via": 1024, "row": 512, "field": 512}
+_TEXT_SPACE = {"via": 1024, "row": 512, "field": 512, "inner": 512}
 """Encoded bytes that each of the smaller texts may take; the path has the rest."""
 
 
@@ -57,6 +57,8 @@ class Location:
     row: str = ""
     field: str = ""
     length: int = 0
+    inner: str = ""
+    """The place in a file that encoded text holds, such as `2:14` in base64 of a gzip."""
 
     def __post_init__(self) -> None:
         if not _SOURCE.fullmatch(self.source):
@@ -77,10 +79,9 @@ class Location:
         if len(_joined(self)) <= LOCATION_BYTES_MAX:
             return self
         via = _cut(",".join(self.via), _TEXT_SPACE["via"], _value)
-        row, field = (
-            _cut(text, _TEXT_SPACE[name], _value) for name, text in (("row", self.row), ("field", self.field))
-        )
-        small = replace(self, via=tuple(filter(None, via.split(","))), row=row, field=field)
+        texts = {"row": self.row, "field": self.field, "inner": self.inner}
+        row, field, inner = (_cut(text, _TEXT_SPACE[name], _value) for name, text in texts.items())
+        small = replace(self, via=tuple(filter(None, via.split(","))), row=row, field=field, inner=inner)
         space = LOCATION_BYTES_MAX - len(_joined(replace(small, path="")))
         return replace(small, path=_cut(self.path, space, _path))
 
@@ -88,7 +89,8 @@ class Location:
 def location_of(source: str, found: Found, *, commit: str = "", row: str = "", field: str = "") -> Location:
     """Return the location of a finding; the names of members are in the path and not again in `via`."""
     via = tuple(step.partition(":")[0] for step in found.via)
-    return Location(source, found.path, found.line, found.column, found.confidence, via, commit, row, field)
+    where = Location(source, found.path, found.line, found.column, found.confidence, via, commit, row, field)
+    return replace(where, inner=found.inner) if found.inner else where
 
 
 def format_url(location: Location) -> str:
@@ -104,8 +106,9 @@ def parse_url(text: str) -> Location:
     line, column, confidence = (values.get(name, "0") for name in ("line", "column", "confidence"))
     if colon and all(map(_WHOLE.fullmatch, (line, column, confidence))):
         via = tuple(map(_text, values["via"].split(","))) if "via" in values else ()
-        commit, row, field = (_text(values.get(name, "")) for name in ("commit", "row", "field"))
+        commit, row, field, inner = (_text(values.get(name, "")) for name in ("commit", "row", "field", "inner"))
         location = Location(source, _text(path), int(line), int(column), int(confidence), via, commit, row, field)
+        location = replace(location, inner=inner) if inner else location
         if _joined(location) == text:
             return location
     raise InvalidInput("a location's URL cannot be read", hint="it was not written by this version")
@@ -127,6 +130,7 @@ def format_display(location: Location) -> str:
         case _:
             pass
     point = f":{location.line}:{location.column}" if location.line else ""
+    point += f" (inside: {_cut(shown(location.inner), _TEXT_SPACE['inner'], str.encode)})" if location.inner else ""
     return (_cut(shown(place), LOCATION_BYTES_MAX - len(point), str.encode) + point) or location.source
 
 
@@ -154,6 +158,7 @@ def _joined(location: Location) -> str:
         "commit": location.commit,
         "row": _value(location.row),
         "field": _value(location.field),
+        "inner": _value(location.inner),
     }
     query = "&".join(f"{name}={value}" for name, value in parts.items() if value)
     return f"{location.source}:{_path(location.path)}" + (f"#{query}" if query else "")

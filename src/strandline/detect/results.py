@@ -15,10 +15,12 @@ CONFIDENCE_MAX = 10
 class Found:
     """A secret at a place: `start` and `end` are the span in the item's bytes; line and column count from 1.
 
-    Inside an archive the line and the column are those of the innermost member, and the span is the member's bytes as
-    far as they stand in the item as they are, otherwise all of what the member is packed in. `via` names members and
-    views from the outside in; `path` is the item's, with those of the members behind `!`. `comment` is the comment on
-    the line that allows the finding, if there is one: reports leave it out, and count it.
+    Inside an archive the line and the column are those of the innermost member; inside encoded text they are those of
+    the text, and `inner` is the place in what it holds, if that is a file of its own (base64 of a gzip). The span is
+    the member's bytes as far as they stand in the item as they are, otherwise all of what the member is packed in.
+    `via` names members and views from the outside in; `path` is that of the file which has the line: the item's, with
+    those of members behind `!`. `comment` is the comment on the line that allows the finding, if there is one: reports
+    leave it out, and count it.
     """
 
     rule_id: str
@@ -32,6 +34,7 @@ class Found:
     via: tuple[str, ...] = ()
     path: str = ""
     comment: str = ""
+    inner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,4 +60,5 @@ def _place(location: Location) -> dict[str, object]:
         "confidence": location.confidence,
     }
     given = {"commit": location.commit, "row": location.row, "field": location.field, "via": list(location.via)}
+    given["inner"] = location.inner
     return {**place, **{name: value for name, value in given.items() if value}}

@@ -108,6 +108,7 @@ def _result(finding: ReportFinding, rule: RuleFacts, index: Mapping[str, int]) -
             "confidence": finding.location.confidence,
             "state": finding.state,
             **({"via": list(first.via)} if first.via else {}),
+            **({"inner": first.inner} if first.inner else {}),
             **({"commit": first.commit} if first.commit else {}),
             **({"commits": finding.commits.plain()} if finding.commits is not None else {}),
             **({"firstSeen": utc(finding.first_seen_ns)} if finding.first_seen_ns else {}),
