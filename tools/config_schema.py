@@ -108,6 +108,8 @@ def _shared(sections: dict[str, dict[str, Key]]) -> Iterator[tuple[str, Key]]:
     for name, same in found.items():
         first = same[0]
         variables = set.intersection(*(set(key.environment) for key in same))
+        if name in sections:
+            continue  # a section of that name stands at the top
         if len(same) > 1 and len({(key.kind, key.is_list, key.choices, key.path_after) for key in same}) == 1:
             yield (
                 name,
