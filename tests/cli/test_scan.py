@@ -307,7 +307,7 @@ class TestRefused:
             ([".", "--conf", "nonsense"], "nonsense", "spark.name=value"),
             ([".", "--conf", "nonsense=1"], "nonsense", "spark.name=value"),
             ([".", "--rules", "missing"], "missing", ""),
-            ([".", "--master", "spark://127.0.0.1:1"], "SQLite", "postgresql://"),
+            ([".", "--master", "spark://127.0.0.1:1"], "in files of this machine", "postgresql://"),
             ([".", "--state", "mysql://host/x"], "--state", "postgresql://"),
             ([".", "--state", "postgresql://127.0.0.1:1/x"], "--key-file", "openssl rand"),
             ([".", "--tenant", "a/b"], "a/b", "letters"),

@@ -1,5 +1,6 @@
 """Standard input is one item, whatever its size: lines, positions and secrets are those of the whole."""
 
+import base64
 import gzip
 import io
 import pickle
@@ -78,6 +79,14 @@ def test_a_large_input_is_scanned_in_pieces_with_the_places_of_the_whole(piped: 
         for number, line in enumerate(lines, 1)
     )
     assert found == wanted, "each secret once, at its place"
+
+
+@pytest.mark.usefixtures("pieces")
+def test_an_encoded_secret_in_a_later_piece_has_its_line_of_the_whole(piped: Piped, tmp_path: Path) -> None:
+    lines = [f"filler {number}" for number in range(400)]
+    lines[300] = f"x: {base64.b64encode(b'the key is alpha_1234567, keep it to yourself').decode()}"
+    ((place, _),) = places(piped("\n".join(lines).encode()), tmp_path)
+    assert place.startswith("stdin:301:")
 
 
 @pytest.mark.usefixtures("pieces")

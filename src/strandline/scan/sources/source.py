@@ -146,7 +146,8 @@ def location(source: Source, part: Part, found: Found) -> Location:
     word = _LOCATION_WORDS.get(source.tag, source.tag)
     layer = part.commit if word == IMAGE else ""
     where = location_of(word, found, commit=layer, row=part.row, field=part.field)
-    if part.offset and where.line and not found.via:
+    is_member = any(":" in step for step in found.via)  # its lines are its own; those of encoded text are the part's
+    if part.offset and where.line and not is_member:
         columns = part.columns_before if where.line == 1 else 0
         where = replace(where, line=where.line + part.lines_before, column=where.column + columns)
     return where
