@@ -3,10 +3,13 @@
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -14,12 +17,13 @@ import pytest
 
 from strandline.alarms import AlarmSettings, AlarmWatch, CommandReceiver, Condition, Delivery, Outbox, Webhook
 from strandline.alarms.alarm import Notice
-from strandline.alarms.delivery import PAUSE_MAX_S, pause_s
+from strandline.alarms.delivery import PAUSE_MAX_S, UNCLAIMED_S, pause_s
+from strandline.alarms.outbox import format_alarm_name
 from strandline.alarms.receivers import NotTaken
 from strandline.clock import ManualClock
 from strandline.errors import InvalidInput
 from tests.alarms.receiver import SECRET, WebhookServer, receiving
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 NOTICE = Notice("i.1", "i", "raised", "test", "s", "a problem", {}, 1, 2)
 
@@ -112,11 +116,15 @@ def test_a_command_reads_the_notice_and_its_exit_code_counts(tmp_path: Path) -> 
         ("ftp://h/x", "s", "http or https"),
         ("https://u:p@h/x", "s", "holds no user"),
         ("https://h/x", "", "needs a secret"),
+        ("https://h/T0KEN x", "s", "holds a space"),
+        ("https://h/T0KEN\n", "s", "holds a space"),
+        ("https://h:port/T0KEN", "s", "cannot be read"),
     ],
 )
 def test_a_webhook_that_cannot_work_is_refused(url: str, secret: str, said: str) -> None:
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=said) as refused:
         Webhook(url, secret)
+    assert "T0KEN" not in str(refused.value)
 
 
 def test_errors_of_connections_and_tls_read_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,3 +177,96 @@ def test_a_damaged_file_is_told_and_hides_no_other(tmp_path: Path) -> None:
     assert [alarm.subject for alarm in outbox.alarms()] == ["s"]
     assert len(outbox.damaged()) == 1
     assert os.listdir(tmp_path)  # noqa: PTH208 - it is left alone
+
+
+@contextmanager
+def no_http() -> Iterator[str]:
+    """Listen for the block, and answer with what is not HTTP; yield the address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                with client:
+                    client.recv(65536)
+                    client.sendall(b"220 mail.example ESMTP\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/T0KEN"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_an_answer_that_is_not_http_is_none_and_keeps_no_other_receiver_waiting(tmp_path: Path) -> None:
+    with no_http() as url, receiving() as server:
+        with AlarmWatch(AlarmSettings((url, server.url), SECRET, outbox=tmp_path)) as alarms:
+            alarms.tell(Condition("test", "s", "broken"))
+        assert server.states("test") == ["raised"]
+        (alarm,) = alarms.outbox.alarms()
+        (left,) = alarm.pending
+        assert "its answer is not HTTP" in left.error
+        assert "T0KEN" not in left.error
+
+
+def test_looks_are_as_far_apart_as_configured(tmp_path: Path) -> None:
+    looks, looked = [0], threading.Event()
+
+    def source() -> list[Condition]:
+        looks[0] += 1
+        looked.set()
+        return [Condition("test", "s", "broken"), Condition("test", "t", None)]
+
+    with receiving() as server:
+        settings = AlarmSettings((server.url,), SECRET, outbox=tmp_path, look_every_s=10 * PATIENCE_S)
+        with AlarmWatch(settings, source):
+            assert looked.wait(PATIENCE_S)
+            eventually(lambda: server.states("test") == ["raised"], "it is sent")
+    assert looks == [2], "one at the beginning, one at the end"
+
+
+def test_what_breaks_as_the_process_ends_is_raised(tmp_path: Path) -> None:
+    seen: list[Condition] = []
+    with receiving() as server:
+        settings = AlarmSettings((server.url,), SECRET, outbox=tmp_path, look_every_s=10 * PATIENCE_S)
+        looked = threading.Event()
+
+        def source() -> list[Condition]:
+            looked.set()
+            return list(seen)
+
+        with AlarmWatch(settings, source):
+            assert looked.wait(PATIENCE_S)
+            seen.append(Condition("test", "s", "it ended"))
+        assert server.states("test") == ["raised"]
+
+
+def test_a_condition_that_cannot_be_asked_or_stored_hides_no_other(tmp_path: Path) -> None:
+    def broken() -> list[Condition]:
+        raise RuntimeError
+
+    with receiving() as server:
+        settings = AlarmSettings((server.url,), SECRET, outbox=tmp_path)
+        (tmp_path / format_alarm_name("test", "damaged")).write_bytes(b"{")
+        both = [Condition("test", "damaged", "broken"), Condition("test", "s", "broken")]
+        with AlarmWatch(settings, broken, lambda: both):
+            eventually(lambda: [notice["subject"] for notice in server.notices] == ["s"], "the other one")
+
+
+def test_a_process_leaves_notices_for_receivers_that_it_does_not_have(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with receiving() as one, receiving() as other:
+        outbox, delivery = boxed(tmp_path, one, clock)
+        outbox.observe(Condition("test", "s", "broken"))
+        _, foreign = boxed(tmp_path, other, clock)
+        assert not foreign.run(now=True)
+        assert [not each.error for each in delivery.run()] == [True]
+        outbox.observe(Condition("test", "s", None))
+        clock.advance(UNCLAIMED_S + 1)
+        assert not foreign.run(now=True)
+        assert not outbox.alarms(), "nobody has asked for it in a week"

@@ -31,7 +31,7 @@ def test_the_snippet_of_the_page_tells_genuine_notices_from_others() -> None:
         assert not check("another", sign(SECRET, body, now_s), body)
         assert not check(SECRET, sign(SECRET, body, now_s), body + b" ")
         assert not check(SECRET, sign(SECRET, body, now_s - 3600), body), "an old one"
-    for header in ("", "t=1", "v1=a", "t=x,v1=a", "t=1,t=2,v1=a", f"t={now_s},v1=ü"):
+    for header in ("", "t=1", "v1=a", "t=x,v1=a", "t=1,t=2,v1=a", f"t={now_s},v1=ü", f"t={'1' * 5000},v1=a"):
         assert not verify(SECRET, header, body, now_s)
 
 

@@ -1,7 +1,8 @@
 """Delivery: notices of an outbox to receivers, each at least once and in order, tried again with growing pauses.
 
 Invariants: a notice leaves the outbox after its receiver took it. For each alarm and receiver the oldest notice goes
-first. One process delivers for a folder at a time; a receiver that is not configured any more gets nothing.
+first. One process delivers for a folder at a time. Notices for a receiver that is not configured here are left to a
+process that has it, and dropped after `UNCLAIMED_S`.
 """
 
 import threading
@@ -15,6 +16,7 @@ from strandline.clock import NS_PER_S, Clock, SystemClock
 
 PAUSE_S = 1.0
 PAUSE_MAX_S = 300.0
+UNCLAIMED_S = 7 * 86_400
 
 
 def pause_s(attempts: int) -> float:
@@ -51,7 +53,9 @@ class Delivery:
 
     def _deliver(self, alarm: Alarm, *, now: bool) -> list[Attempt]:
         attempts: list[Attempt] = []
-        gone = [each for each in alarm.pending if each.receiver not in self._receivers]
+        old_ns = self._clock.now_ns() - UNCLAIMED_S * NS_PER_S
+        others = (each for each in alarm.pending if each.receiver not in self._receivers)
+        gone = [each for each in others if each.notice.at_ns < old_ns]
         for each in gone:
             self._outbox.change(alarm, lambda known, each=each: delivered(known, each))  # type: ignore[misc]
         for name, receiver in self._receivers.items():

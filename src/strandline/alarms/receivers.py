@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from hashlib import sha256
+from http.client import HTTPException
 from pathlib import Path
 from typing import Protocol
 from urllib.error import HTTPError, URLError
@@ -68,7 +69,14 @@ class Webhook:
         timeout_s: float = TIMEOUT_S,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            raise InvalidInput("the address of a webhook cannot be read: its host or port is wrong") from None
+        if any(char.isspace() or not char.isprintable() or not char.isascii() for char in url):
+            hint = "write such characters as %20 and the like"
+            raise InvalidInput("a webhook's address holds a space or another character that none may hold", hint=hint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInput(f"a webhook needs an http or https address, not {parts.scheme or 'none'}")
         if parts.username or parts.password:
@@ -77,7 +85,7 @@ class Webhook:
             hint = 'in strandline.toml: webhook-secret = { env = "NAME" }'
             raise InvalidInput("a webhook needs a secret to sign with", hint=hint)
         self._url, self._secret, self._timeout_s, self._now_s = url, secret, timeout_s, now_s
-        self._host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+        self._host = parts.hostname if port is None else f"{parts.hostname}:{port}"
         self._is_tls, self._ca_file = parts.scheme == "https", ca_file
         self._opener: OpenerDirector | None = None
 
@@ -103,6 +111,8 @@ class Webhook:
             code = error.code
             error.close()
             raise NotTaken(f"{self._host} {_answer(code)}", hint=_hint(code)) from None
+        except HTTPException as error:  # its text may hold the path
+            raise NotTaken(f"{self._host}: its answer is not HTTP ({type(error).__name__})") from None
         except (OSError, ValueError) as error:
             raise NotTaken(f"{self._host}: {_reason(error, self._timeout_s)}") from None
 

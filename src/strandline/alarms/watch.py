@@ -1,18 +1,20 @@
 """Conditions of a running process, looked at again and again, and their alarms, delivered beside it.
 
 Invariants: the process that is watched never waits for a receiver, and never fails because of one. What is told with
-`tell` is durable when it returns. At the end what is left is tried once more, and stays in the outbox otherwise.
+`tell` is durable when it returns. A condition that cannot be asked or stored hides no other. Looks are `look_every_s`
+apart. At the end there is one more look, what is due is sent, and the rest stays in the outbox.
 """
 
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from strandline.alarms.alarm import KINDS, Condition
-from strandline.alarms.delivery import Delivery
+from strandline.alarms.delivery import PAUSE_S, Delivery
 from strandline.alarms.outbox import Outbox
 from strandline.alarms.settings import AlarmSettings
 from strandline.errors import StrandlineError
@@ -31,11 +33,11 @@ class AlarmWatch:
         receivers = settings.receivers()
         self.outbox = Outbox(settings.folder, tuple(receiver.name for receiver in receivers))
         self.delivery = Delivery(self.outbox, receivers)
-        self._wake = threading.Event()
-        self._is_ending = False
+        self._ending = threading.Event()
+        self._due = threading.Event()
         self._threads = [
-            threading.Thread(target=self._run, args=(step,), name=f"strandline-alarms-{name}", daemon=True)
-            for name, step in (("look", self.look), ("delivery", self._deliver))
+            threading.Thread(target=run, name=f"strandline-alarms-{name}", daemon=True)
+            for name, run in (("look", self._look_on), ("delivery", self._deliver_on))
         ]
 
     def add(self, source: ConditionSource) -> None:
@@ -45,28 +47,29 @@ class AlarmWatch:
     def tell(self, seen: Condition) -> None:
         """Take a condition in, durably."""
         if self.settings.is_configured and (not self.settings.kinds or seen.kind in self.settings.kinds):
-            self.outbox.observe(seen)
-            self._wake.set()
+            alarm = self.outbox.observe(seen)
+            if alarm is not None and alarm.pending:
+                self._due.set()
 
     def look(self) -> None:
         """Look at all conditions once."""
         for source in list(self._sources):
-            for seen in source():
-                self.tell(seen)
+            with _logged():
+                for seen in source():
+                    with _logged():
+                        self.tell(seen)
 
-    def _deliver(self) -> None:
-        self.delivery.run()
+    def _look_on(self) -> None:
+        while not self._ending.is_set():
+            self.look()
+            self._ending.wait(self.settings.look_every_s)
 
-    def _run(self, step: Callable[[], None]) -> None:
-        while not self._is_ending:
-            try:
-                step()
-            except (StrandlineError, OSError) as error:
-                logger.warning("alarms: %s", error)
-            except Exception:
-                logger.exception("alarms: a look failed")
-            self._wake.wait(self.settings.look_every_s)
-            self._wake.clear()
+    def _deliver_on(self) -> None:
+        while not self._ending.is_set():
+            with _logged():
+                self.delivery.run()
+            self._due.wait(min(PAUSE_S, self.settings.look_every_s))
+            self._due.clear()
 
     def metrics(self) -> Iterable[Metric]:
         """Return what tells how alarms are doing."""
@@ -94,11 +97,21 @@ class AlarmWatch:
         """Look and deliver once more, and end."""
         if not self.settings.is_configured:
             return
-        self._is_ending = True
+        self._ending.set()
+        self._due.set()
         for thread in self._threads:
-            self._wake.set()
             thread.join()
-        try:
+        self.look()
+        with _logged():
             self.delivery.run()
-        except (StrandlineError, OSError) as problem:
-            logger.warning("alarms: %s", problem)
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """Log what fails in the block: the process that is watched goes on."""
+    try:
+        yield
+    except (StrandlineError, OSError) as error:
+        logger.warning("alarms: %s", error)
+    except Exception:
+        logger.exception("alarms: a look failed")
