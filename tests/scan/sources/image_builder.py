@@ -162,6 +162,8 @@ class RegistryServer(ThreadingHTTPServer):
         self.got: list[str] = []
         self.leaked: list[str] = []
         """Logins that arrived where blobs are, which is another host."""
+        self.storage_asks = False
+        """Whether that host asks for a login, to be sent to itself."""
         self.storage = ThreadingHTTPServer(("127.0.0.1", 0), _Storage)
         self.storage.registry = self  # type: ignore[attr-defined]
 
@@ -237,6 +239,10 @@ class _Storage(_Handler):
         registry: RegistryServer = self.server.registry  # type: ignore[attr-defined]
         if "Authorization" in self.headers:
             registry.leaked.append(self.path)
+        if registry.storage_asks:
+            here = f"http://127.0.0.1:{registry.storage.server_port}/token"
+            self._answer(401, b"{}", {"WWW-Authenticate": f'Bearer realm="{here}"'})
+            return
         self._answer(200, registry.blobs[self.path[1:]])
 
 

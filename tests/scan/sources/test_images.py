@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.errors import InvalidInput
 from strandline.scan.sources import ImageSource, InputMissing, InputRefused, InputUnusable, ItemProblem, Problem
 from strandline.scan.sources import layers as layers_module
 from strandline.scan.sources.images import format_locator, parse_locator
@@ -113,6 +114,35 @@ def test_a_private_image_needs_its_login_which_storage_never_sees(
     assert "wrong-word" not in str(refused.value)
 
 
+def test_a_host_of_a_redirect_gets_no_login_by_asking_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRANDLINE_REGISTRY_USER", "ada")
+    monkeypatch.setenv("STRANDLINE_REGISTRY_PASSWORD", "secret-word")
+    with running_registry() as registry:
+        registry.push(built())
+        registry.storage_asks = True
+        with pytest.raises(InputRefused, match="401"):
+            listed(ImageSource.at(f"docker://{registry.host}/team/shop:1"))
+        assert registry.leaked == []
+
+
+def test_a_login_in_an_address_is_not_shown() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        ImageSource.at("docker://ada:secret-word@example.org/team/shop")
+    assert "secret-word" not in str(refused.value)
+
+
+def test_an_image_that_lost_its_name_to_another_is_not_scanned_for_it(tmp_path: Path) -> None:
+    old, new = Built([{"old": b"1"}]), Built([{"new": b"1"}])
+    layout = old.layout(tmp_path / "layout")
+    new.layout(layout)
+    index = layout / "index.json"
+    index.write_text(json.dumps({"schemaVersion": 2, "manifests": [old.entry(), new.entry("latest")]}))
+    assert b"new" in contents(ImageSource.at(f"oci:{layout}"))
+    index.write_text(json.dumps({"schemaVersion": 2, "manifests": [old.entry(), new.entry()]}))
+    with pytest.raises(InputUnusable, match="several images"):
+        listed(ImageSource.at(f"oci:{layout}"))
+
+
 def test_the_platform_is_chosen_and_others_are_named() -> None:
     arm, amd = Built([{"arm": b"1"}], arch="arm64"), Built([{"amd": b"1"}], arch="amd64")
     with running_registry() as registry:
@@ -131,7 +161,12 @@ def test_what_is_no_image_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("hello")
     (tmp_path / "plain.tar").write_bytes(layer_tar({"a": b"b"}))
     (tmp_path / "folder").mkdir()
-    for name in ("text", "plain.tar", "folder"):
+    whole = built().old_docker_save(tmp_path / "whole.tar").read_bytes()
+    (tmp_path / "cut.tar").write_bytes(whole[:3000])
+    (tmp_path / "cut.tgz").write_bytes(zipped(whole)[:400])
+    (tmp_path / "odd.tar").write_bytes(layer_tar({"manifest.json": b'{"a": 1}'}))
+    (tmp_path / "number.tar").write_bytes(layer_tar({"manifest.json": b'[{"Config": 5, "Layers": []}]'}))
+    for name in ("text", "plain.tar", "folder", "cut.tar", "cut.tgz", "odd.tar", "number.tar"):
         with pytest.raises(InputUnusable, match=r"not a container image|no index\.json"):
             listed(ImageSource.at(f"image:{tmp_path / name}"))
     with pytest.raises(InputMissing):
@@ -181,6 +216,33 @@ def test_hostile_layers_end_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = layer_tar({"zeros": bytes(4 << 20)})
     with pytest.raises(BrokenLayer):
         index_layer(io.BytesIO(zipped(bomb)), sha256(bomb))
+
+
+def test_entries_behind_a_broken_header_are_not_lost_in_silence() -> None:
+    layer = bytearray(layer_tar({"a": b"one", "b": b"alpha_100"}))
+    layer[1024 + 5] ^= 1  # in the second header
+    with pytest.raises(BrokenLayer):
+        index_layer(io.BytesIO(layer), sha256(bytes(layer)))
+
+
+def hostile_headers() -> Iterator[bytes]:
+    """Yield layers whose headers are more than they should be."""
+    entry = tarfile.TarInfo("././@LongLink")
+    entry.type, entry.size = tarfile.GNUTYPE_LONGNAME, 4
+    yield (entry.tobuf(tarfile.GNU_FORMAT) + b"abc\0".ljust(512, b"\0")) * 2_000 + layer_tar({"a": b"b"})
+    for records in ({"path": "a\0x"}, {"GNU.sparse.size": str(1 << 60), "GNU.sparse.map": "0,1"}):
+        packed = io.BytesIO()
+        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+            entry = tarfile.TarInfo("a")
+            entry.size, entry.pax_headers = 1, records
+            tar.addfile(entry, io.BytesIO(b"b"))
+        yield packed.getvalue()
+
+
+@pytest.mark.parametrize("layer", list(hostile_headers()), ids=["many", "zero", "sparse"])
+def test_hostile_headers_are_a_broken_layer(layer: bytes) -> None:
+    with pytest.raises(BrokenLayer):
+        index_layer(io.BytesIO(layer), sha256(layer))
 
 
 def test_hostile_names_are_escaped(tmp_path: Path) -> None:

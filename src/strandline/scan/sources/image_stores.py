@@ -6,16 +6,19 @@ they have the digest that names them; names in an image are never used as paths 
 
 import hashlib
 import json
+import lzma
 import os
 import platform
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from strandline.detect.locations import shown
+from strandline.errors import StrandlineError
 from strandline.scan.sources.errors import InputMissing, InputRefused, InputUnusable
 
 MANIFEST_BYTES_MAX = 8 << 20
@@ -76,7 +79,9 @@ def parse_image(where: str, config_blob: str, config: bytes, blobs: list[str]) -
         diff_ids = [one.removeprefix("sha256:") for one in json.loads(config)["rootfs"]["diff_ids"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise no_image(where, "its configuration names no layers") from error
-    if len(diff_ids) != len(blobs) or not all(_DIGEST.fullmatch(f"sha256:{one}") for one in diff_ids):
+    if len(diff_ids) != len(blobs) or not all(isinstance(one, str) for one in blobs):
+        raise no_image(where, "its manifest and its configuration name other layers")
+    if not all(_DIGEST.fullmatch(f"sha256:{one}") for one in diff_ids):
         raise no_image(where, "its manifest and its configuration name other layers")
     return Image(config_blob, config, tuple(map(Layer, blobs, diff_ids)))
 
@@ -87,6 +92,9 @@ def choose(where: str, index: Any, wanted: str) -> str:  # noqa: ANN401 - JSON
     for one in index["manifests"]:
         target = one.get("platform") or {}
         name = "/".join(filter(None, (target.get("os"), target.get("architecture"), target.get("variant"))))
+        if not name and found.get(name, one["digest"]) != one["digest"]:
+            hint = "copy the one to scan to a layout of its own"
+            raise InputUnusable(shown(where), "it has several images without a name and a platform", hint=hint)
         if not name.startswith("unknown"):  # attestations
             found.setdefault(name, one["digest"])
     if len(found) == 1 and (not next(iter(found)) or wanted == default_platform()):
@@ -180,7 +188,7 @@ class Archive(BlobImages):
             try:
                 one = _saved(self.where, saved, self._tag)
                 return parse_image(self.where, one["Config"], _member(tar, one["Config"]), list(one["Layers"]))
-            except (KeyError, TypeError) as error:
+            except (KeyError, TypeError, AttributeError) as error:
                 raise no_image(self.where) from error
 
     @contextmanager
@@ -200,11 +208,12 @@ class Archive(BlobImages):
     @contextmanager
     def _opened(self) -> Iterator[tarfile.TarFile]:
         try:
-            tar = tarfile.open(self._path, "r:*")  # noqa: SIM115 - closed below
-        except (tarfile.TarError, EOFError, ValueError) as error:
-            raise no_image(self.where) from error
-        with closing(tar):
-            yield tar
+            with tarfile.open(self._path, "r:*") as tar:
+                yield tar
+        except StrandlineError:
+            raise
+        except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, RecursionError, ValueError) as error:
+            raise no_image(self.where, "it is not a container image, or it is cut off") from error
 
 
 def open_archive_or_layout(path: str, tag: str) -> Layout | Archive:
@@ -236,11 +245,13 @@ def tagged(where: str, index: Any, tag: str) -> Any:  # noqa: ANN401 - JSON
     """Return the part of a layout's index that a tag names; without a tag, all of it."""
     key = "org.opencontainers.image.ref.name"
     try:
+        names = sorted({(one.get("annotations") or {}).get(key, "") for one in index["manifests"]} - {""})
+        if not tag and len(names) == 1:  # those without a name were replaced: tools take the name, and leave the image
+            tag = names[0]
         named = [one for one in index["manifests"] if (one.get("annotations") or {}).get(key, "") == tag]
-        names = sorted(filter(None, ((one.get("annotations") or {}).get(key, "") for one in index["manifests"])))
     except (KeyError, TypeError, AttributeError) as error:
         raise no_image(where) from error
-    if not tag and len(index["manifests"]) > 1 and len(names) > 1:
+    if not tag and len(names) > 1:
         raise _which(where, names)
     if tag and not named:
         raise InputUnusable(

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 from blake3 import blake3
 
@@ -35,6 +35,7 @@ VISIBLE, DELETED, REPLACED = "", "deleted", "replaced"
 UNPACKED_BYTES_MAX = 64 << 30
 ENTRIES_MAX = 5_000_000
 HEADER_BYTES_MAX = 1 << 20
+NAMES_CHARACTERS_MAX = 256 << 20
 _PIECE_BYTES = 1 << 20
 _ZSTD_WINDOW = 1 << 27
 _LONG_TYPES = (
@@ -60,7 +61,17 @@ class LayerFile(NamedTuple):
 
 
 class _BoundedInfo(tarfile.TarInfo):
-    """An entry whose long names and extended headers are bounded: a stream could claim gigabytes of them."""
+    """An entry whose long names and extended headers are bounded: a stream could claim gigabytes of them.
+
+    A header that is no header ends the tar for `tarfile`, as if nothing came behind it; here it is an error.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
+            raise tarfile.ReadError("a header is broken") from error
 
     def _proc_member(self, tar: tarfile.TarFile) -> Any:  # noqa: ANN401 - as the class behind it has it
         if self.type in _LONG_TYPES and self.size > HEADER_BYTES_MAX:
@@ -126,7 +137,9 @@ def layer_errors() -> Iterator[None]:
     """Map the errors of broken bytes."""
     try:
         yield
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, OverflowError) as error:
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, ArithmeticError) as error:
+        raise BrokenLayer(type(error).__name__) from error
+    except RecursionError as error:  # `tarfile` reads each header before an entry one call deeper
         raise BrokenLayer(type(error).__name__) from error
     except Exception as error:
         if type(error).__module__.startswith("zstd") or type(error).__name__ == "ZstdError":
@@ -137,9 +150,13 @@ def layer_errors() -> Iterator[None]:
 def entries(stream: IO[bytes]) -> Iterator[tuple[int, str, tarfile.TarInfo, tarfile.TarFile]]:
     """Yield the entries of an unpacked layer with their numbers and plain paths."""
     with tarfile.open(fileobj=stream, mode="r|", bufsize=_PIECE_BYTES, tarinfo=_BoundedInfo, errorlevel=0) as tar:
+        characters = 0
         for number, entry in enumerate(tar):
-            if number >= ENTRIES_MAX:
+            characters += len(entry.name)
+            if number >= ENTRIES_MAX or characters > NAMES_CHARACTERS_MAX:
                 raise BrokenLayer("it has too many entries")
+            if "\0" in entry.name:
+                raise BrokenLayer("a name is broken")
             yield number, plain_path(entry.name), entry, tar
             tar.members = []  # type: ignore[attr-defined] # it would keep all of them
 
@@ -153,9 +170,12 @@ def index_layer(blob: IO[bytes], diff_id: str) -> list[LayerFile]:
     """Return the entries of a layer, read to its end and checked."""
     with layer_errors():
         stream = _Hashed(unpacked(blob))
-        found = []
+        found, size = [], 0
         for number, path, entry, tar in entries(stream):  # type: ignore[arg-type]
             digest = ""
+            size += entry.size  # a sparse file may claim more than the stream has
+            if size > UNPACKED_BYTES_MAX:
+                raise BrokenLayer("it is too large")
             if entry.isreg():
                 content = tar.extractfile(entry)
                 hasher = blake3()

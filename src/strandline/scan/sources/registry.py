@@ -39,6 +39,8 @@ _HUB, _HUB_HOST, _HUB_LOGIN = "docker.io", "registry-1.docker.io", "https://inde
 _REFERENCE = re.compile(
     r"(?P<name>[a-z0-9]+(?:[._/-]+[a-z0-9]+)*)(?::(?P<tag>[\w][\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
+_LOOPBACK = re.compile(r"127\.\d+\.\d+\.\d+")
+_TOKEN = re.compile(r"[!-~]+")
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -58,7 +60,7 @@ class Reference(NamedTuple):
         """The address of the API."""
         host = _HUB_HOST if self.host == _HUB else self.host
         name = host.partition(":")[0]
-        is_here = name == "localhost" or name.startswith("127.") or host.startswith("[::1]")
+        is_here = name == "localhost" or _LOOPBACK.fullmatch(name) or host.startswith("[::1]")
         return f"{'http' if is_here else 'https'}://{host}/v2/"
 
 
@@ -71,7 +73,8 @@ def parse_reference(text: str) -> Reference:
     found = _REFERENCE.fullmatch(name)
     if found is None or (is_host and not re.fullmatch(r"[\w.-]+(?::\d+)?|\[[0-9a-f:]+\](?::\d+)?", host)):
         hint = "write docker://registry/repository:tag, or docker://registry/repository@sha256:…"
-        raise InvalidInput(f"{shown(text)} does not name an image", hint=hint)
+        named = f"{SCHEME}…@{rest.rpartition('@')[2]}" if "@" in rest else text  # before it may be a login
+        raise InvalidInput(f"{shown(named)} does not name an image", hint=hint)
     repository = found["name"] if is_host or "/" in found["name"] else f"library/{found['name']}"
     return Reference(host, repository, found["tag"] or "latest", found["digest"] or "")
 
@@ -132,7 +135,8 @@ class Registry(BlobImages):
             try:
                 return self._opener.open(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)  # noqa: S310
             except urllib.error.HTTPError as error:
-                if error.code != 401 or is_last:  # noqa: PLR2004 - unauthorized
+                is_other = urlsplit(error.geturl()).netloc != urlsplit(url).netloc  # it gets no login, whatever it asks
+                if error.code != 401 or is_last or is_other:  # noqa: PLR2004 - unauthorized
                     raise
                 error.close()
                 self._authorization = self._answered(error.headers.get("WWW-Authenticate", ""))
@@ -155,7 +159,7 @@ class Registry(BlobImages):
         with self._opener.open(request, timeout=TIMEOUT_S) as answer:
             told = json_of(self.where, answer.read(MANIFEST_BYTES_MAX))
         token = told.get("token") or told.get("access_token") or "" if isinstance(told, dict) else ""
-        return f"Bearer {token}"
+        return f"Bearer {token}" if isinstance(token, str) and _TOKEN.fullmatch(token) else ""
 
     def _refused(self, error: urllib.error.HTTPError) -> Exception:
         error.close()
