@@ -1,5 +1,7 @@
 """SQLite files are scanned cell by cell: the log counts, nothing is written, and hostile files are a problem."""
 
+import errno
+import os
 import shutil
 import sqlite3
 from contextlib import closing
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from strandline.objects import LocalObjects
 from strandline.replica import Replicator
-from strandline.scan.sources import InputMissing, InputUnusable, ItemProblem, Problem, SqliteSource
+from strandline.scan.sources import InputMissing, InputRefused, InputUnusable, ItemProblem, Problem, SqliteSource
 from strandline.scan.sources import sqlite_file as sqlite_module
 from strandline.scan.sources.sqlite import format_locator, parse_locator
 from strandline.scan.sources.sqlite_file import BLOCK_ROWS, Block
@@ -59,6 +61,42 @@ def test_rows_and_columns_are_places(database: Path, tmp_path: Path) -> None:
         "app.data/users#42/token:2:1",
     ]
     assert left_out(source) == {"not sqlite": 1}
+
+
+def test_rows_of_a_table_with_a_column_named_rowid_are_all_scanned(tmp_path: Path) -> None:
+    path = tmp_path / "app.db"
+    fill(
+        path,
+        "CREATE TABLE one (rowid INTEGER, v)",
+        "INSERT INTO one VALUES (1, 'none'), (NULL, 'alpha_100')",
+        "CREATE TABLE two (RowId, v)",
+        "INSERT INTO two VALUES (1, 'none'), ('x', 'alpha_101')",
+        "CREATE TABLE all_three (rowid, _rowid_, oid)",
+        "INSERT INTO all_three VALUES (NULL, NULL, 'alpha_102'), (1, 'alpha_103', 1)",
+    )
+    found = places(SqliteSource.at(f"sqlite:{path}"), made(str(tmp_path / "state.db")))
+    names = ["app.db/all_three#0/oid:1:1", "app.db/all_three#1/_rowid_:1:1", "app.db/one#2/v:1:1", "app.db/two#2/v:1:1"]
+    assert found == names
+
+
+def test_a_file_that_cannot_be_read_is_a_problem_and_not_another_kind(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = database.parent / "denied.db"
+    shutil.copyfile(database, denied)
+    opened = os.open
+
+    def refusing(path: str | bytes, *more: int) -> int:
+        if os.fsencode(path) == os.fsencode(denied):
+            raise PermissionError(errno.EACCES, "denied")
+        return opened(path, *more)
+
+    source = SqliteSource.at(f"sqlite:{database.parent}")
+    monkeypatch.setattr(os, "open", refusing)
+    assert list(problems(source).values()) == [Problem.PERMISSION_DENIED]
+    assert len(listed(source)) > 1
+    with pytest.raises(InputRefused, match="PERMISSION_DENIED"):
+        SqliteSource.at(f"sqlite:{denied}")
 
 
 def test_a_table_that_grew_is_scanned_where_it_grew(database: Path, tmp_path: Path) -> None:

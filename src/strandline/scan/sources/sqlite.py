@@ -30,7 +30,7 @@ from strandline.objects import open_objects
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
 from strandline.protocol.canonical import Plain
 from strandline.scan.path_globs import PathGlobs
-from strandline.scan.sources.errors import InputMissing, InputUnusable, ItemProblem, Problem, stat_version
+from strandline.scan.sources.errors import InputMissing, InputRefused, InputUnusable, ItemProblem, Problem, stat_version
 from strandline.scan.sources.files import FileSource
 from strandline.scan.sources.source import SIZE_MAX, Content, ItemReader, Part, Row, Tell, batches, path_text
 from strandline.scan.sources.sqlite_file import BLOCK_ROWS, Block, SqliteFile, is_sqlite
@@ -91,7 +91,11 @@ class SqliteSource:
             raise InvalidInput(f"{address!r} names no SQLite file", hint="write sqlite:PATH or replica:ADDRESS")
         files = FileSource.at(address.removeprefix(FILES), excludes=excludes, leave_out=leave_out, size_max=2**63 - 1)
         real = os.path.join(files.root, files.only or b"").rstrip(b"/")  # noqa: PTH118 - a path of bytes
-        if files.only is not None and not is_sqlite(real):
+        try:
+            is_other = files.only is not None and not is_sqlite(real)
+        except ItemProblem as error:
+            raise _refused(real, error) from error
+        if is_other:
             raise InputUnusable(shown(path_text(real)), "it is not SQLite", hint="scan it as a file, without sqlite:")
         instance = connector_instance_id(b"sqlite\0" + (name.encode() or real))
         return cls(files, "", name or path_text(real), instance, size_max)
@@ -147,12 +151,14 @@ class SqliteSource:
                 return
             found = 0
             for row in chain.from_iterable(self.files.rows(counts)):
-                path = row[0]
-                if row[5] is None and is_sqlite(os.path.join(folder, path)):  # noqa: PTH118 - a path of bytes
-                    found += 1
+                path, problem = row[0], _problem(folder, row)
+                found += problem != NOT_SQLITE
+                if problem is None:
                     yield from self._blocks(folder, path, row[3])
-                else:
+                elif problem == NOT_SQLITE:
                     counts[NOT_SQLITE] += 1
+                else:
+                    yield format_locator(path, Block("", None)), row[1] or stat_version(row[3]), *row[2:5], problem
             if not found:
                 raise InputUnusable(self.name, "there is no SQLite file in it", hint="check the path")
 
@@ -167,6 +173,20 @@ class SqliteSource:
         except ItemProblem as error:
             locator = format_locator(path, Block("", None))
             yield locator, error.version or stat_version(seen), None, seen, None, error.code.value
+
+
+def _problem(folder: bytes, row: Row) -> str | None:
+    """Return None for a SQLite file, `NOT_SQLITE`, or the problem that keeps one from knowing."""
+    if row[5] is not None:
+        return NOT_SQLITE if Problem(row[5]).is_skipped else row[5]
+    try:
+        return None if is_sqlite(os.path.join(folder, row[0])) else NOT_SQLITE  # noqa: PTH118 - a path of bytes
+    except ItemProblem as error:
+        return error.code.value
+
+
+def _refused(path: bytes, error: ItemProblem) -> InputRefused:
+    return InputRefused(shown(path_text(path)), f"it cannot be read ({error.code})", hint="check its permissions")
 
 
 class BlockReader:

@@ -31,6 +31,7 @@ _STEPS_AT_ONCE = 1_000_000
 _READS = {sqlite3.SQLITE_READ, sqlite3.SQLITE_SELECT, sqlite3.SQLITE_PRAGMA, sqlite3.SQLITE_FUNCTION}
 _FUNCTIONS = {"count", "min", "max"}
 _SPARSE = 4
+_ROWIDS = ("rowid", "_rowid_", "oid")
 
 
 class Block(NamedTuple):
@@ -105,10 +106,11 @@ class SqliteFile:
                 yield from self._blocks(name)
 
     def _blocks(self, table: str) -> Iterator[Block]:
+        rowid = self._rowid(table)
         try:
-            ((first, last, count),) = self._rows(f"SELECT min(rowid), max(rowid), count(*) FROM {_quoted(table)}")  # noqa: S608 - quoted
+            ((first, last, count),) = self._rows(f"SELECT min({rowid}), max({rowid}), count(*) FROM {_quoted(table)}")  # noqa: S608 - quoted
         except sqlite3.OperationalError as error:
-            if "rowid" not in str(error):
+            if not str(error).startswith("no such column"):
                 raise
             if next(self._rows(f"SELECT 1 FROM {_quoted(table)} LIMIT 1"), None) is not None:  # noqa: S608
                 yield Block(table, None)
@@ -123,7 +125,13 @@ class SqliteFile:
             number = at // BLOCK_ROWS
             yield Block(table, number)
             begin = (number + 1) * BLOCK_ROWS
-            ((at,),) = self._rows(f"SELECT min(rowid) FROM {_quoted(table)} WHERE rowid >= ?", begin)  # noqa: S608
+            ((at,),) = self._rows(f"SELECT min({rowid}) FROM {_quoted(table)} WHERE {rowid} >= ?", begin)  # noqa: S608
+
+    def _rowid(self, table: str) -> str:
+        """Return the name of the rowid that no column of the table has; that of one may be empty, or the same twice."""
+        cursor = self._connection.execute(f"SELECT * FROM {_quoted(table)} LIMIT 0")  # noqa: S608 - quoted
+        taken = {str(column[0]).lower() for column in cursor.description}
+        return next((name for name in _ROWIDS if name not in taken), "no_rowid")
 
     def version(self, block: Block) -> bytes:
         """Return the version of a block: the digest of its columns, rowids and cells."""
@@ -153,8 +161,8 @@ class SqliteFile:
             values: tuple[int, ...] = ()
             if block.number is not None:
                 begin = block.number * BLOCK_ROWS
-                chosen, bounds, values = "rowid, *", " WHERE rowid >= ? AND rowid < ?", (begin, begin + BLOCK_ROWS)
-                bounds += " ORDER BY rowid"
+                rowid, values = self._rowid(block.table), (begin, begin + BLOCK_ROWS)
+                chosen, bounds = f"{rowid}, *", f" WHERE {rowid} >= ? AND {rowid} < ? ORDER BY {rowid}"
             cursor = self._connection.execute(f"SELECT {chosen} FROM {_quoted(block.table)}{bounds}", values)  # noqa: S608
             skip = 0 if block.number is None else 1
             names = [str(column[0]) for column in cursor.description][skip:]
@@ -182,15 +190,17 @@ class SqliteFile:
 
 
 def is_sqlite(path: str | bytes) -> bool:
-    """Return whether a file begins as SQLite's do."""
+    """Return whether a file begins as SQLite's do; `ItemProblem` if it cannot be read."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             return os.pread(file, len(MAGIC), 0) == MAGIC
         finally:
             os.close(file)
-    except OSError:
-        return False
+    except OSError as error:
+        if problem_of(error).is_skipped:
+            return False
+        raise problem_of(error).error() from error
 
 
 def combined_stat(path: str) -> bytes:
