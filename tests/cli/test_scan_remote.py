@@ -91,6 +91,14 @@ def test_nothing_of_a_repository_is_executed(shop: Shop, tmp_path: Path, cache: 
     assert not list(mirror.glob("modules/*"))
 
 
+def test_settings_of_the_repository_of_the_working_folder_do_not_apply(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.git("config", "url.file:///nowhere/.insteadOf", "file:///")
+    monkeypatch.chdir(shop.folder)
+    assert (mirrored(remote_at(url(shop))) / "HEAD").exists()
+
+
 @pytest.mark.parametrize("address", [f"https://ada:{PASSWORD}@127.0.0.1:1/x.git", "ssh://git@127.0.0.1:1/x.git"])
 def test_a_server_that_is_away_is_an_error_without_the_login(shop: Shop, address: str) -> None:
     ran = run_command("scan", address, "--rules", shop.rules, "--state", shop.state, "--without-spark")
@@ -192,6 +200,9 @@ def test_a_fetch_that_is_killed_is_completed_by_the_next(shop: Shop, tmp_path: P
     [
         ("https://host/a.git", "https://host/a.git"),
         ("https://user:secret@host:8443/a.git?token=secret#x", "https://host:8443/a.git"),
+        ("https://user:pa/ss@host/a", "https://host/a"),
+        ("https://user:pa#ss@host/a?b", "https://host/a"),
+        ("https://user:pass", "https://…"),
         ("https://token@host/a", "https://host/a"),
         ("https://user:p@ss@host/a", "https://host/a"),
         ("ssh://git@host/a.git", "ssh://host/a.git"),
@@ -204,13 +215,16 @@ def test_an_address_is_shown_without_a_login(text: str, expected: str) -> None:
     assert without_login(text) == expected
 
 
-@pytest.mark.parametrize("text", ["src", "C:\\x", "a:b", "file:///srv/folder", "s3://bucket/x", "ext::sh -c x", "-"])
+@pytest.mark.parametrize(
+    "text",
+    ["src", "C:\\x", "a:b", "file:///srv/folder", "s3://bucket/x", "ext::sh -c x", "-", "-oX=y@host:a", "x@-host:a"],
+)
 def test_other_arguments_are_no_addresses(text: str) -> None:
     assert not is_git_url(text)
 
 
 def test_a_password_for_ssh_and_other_protocols_are_refused() -> None:
-    for address in (f"ssh://git:{PASSWORD}@host/a.git", f"ext://x:{PASSWORD}@y"):
+    for address in (f"ssh://git:{PASSWORD}@host/a.git", f"ext://x:{PASSWORD}@y", f"https://x:a/{PASSWORD}@y/z.git"):
         with pytest.raises(InvalidInput) as refused:
             remote_at(address)
         assert refused.value.hint

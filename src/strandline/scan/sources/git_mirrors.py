@@ -27,7 +27,7 @@ from strandline.cache import cache_folder
 from strandline.detect.locations import shown
 from strandline.errors import InvalidInput
 from strandline.scan.sources.errors import InputRefused, InputUnusable
-from strandline.scan.sources.git_urls import has_login, scheme_of, without_login
+from strandline.scan.sources.git_urls import has_host, has_login, scheme_of, without_login
 
 REFERENCES = ("+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*")
 _SETTINGS = {
@@ -83,7 +83,7 @@ def mirrored(remote: Remote) -> Path:
             for left in folder.glob(pattern):
                 left.unlink(missing_ok=True)
         git.run("-C", str(folder), "config", "remote.origin.url", without_login(remote.url))
-        head = _REMOTE_HEAD.search(git.run("ls-remote", "--symref", "--", git.address, "HEAD"))
+        head = _REMOTE_HEAD.search(git.run("-C", str(folder), "ls-remote", "--symref", "--", git.address, "HEAD"))
         if head is not None:
             git.run("-C", str(folder), "symbolic-ref", "HEAD", head[1])
         depth = () if remote.depth is None else (f"--depth={remote.depth}",)
@@ -199,6 +199,9 @@ def remote_at(url: str, depth: int | None = None) -> Remote:
     """Return the remote of an address; an error if git would not be let speak to it."""
     if scheme_of(url) not in {"https", "http", "ssh", "git", "file"}:
         raise InvalidInput(f"{shown(without_login(url))}: not the address of a repository", hint="https, ssh or file")
+    if not has_host(url):
+        hint = "write each of / ? # @ : in a user or a password as %2F %3F %23 %40 %3A"
+        raise InvalidInput(f"{shown(without_login(url))}: the address has no valid port", hint=hint)
     if scheme_of(url) == "ssh" and has_login(url, with_password=True):
         raise InvalidInput(
             "an ssh address holds a password, which ssh does not take", hint="use a key, and leave it out"

@@ -9,7 +9,8 @@ import re
 
 SCHEMES = ("https", "http", "ssh", "git")
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(.*)", re.ASCII | re.DOTALL)
-_SCP = re.compile(r"(?:([^@/\s:]+)@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?!//)(\S+)", re.ASCII)
+_SCP = re.compile(r"(?:([^-@/\s:][^@/\s:]*)@)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._][A-Za-z0-9._-]*):(?!//)(\S+)", re.ASCII)
+_HOST = re.compile(r"(?:\[[^\]]*\]|[^:]*)(?::\d*)?")
 
 
 def is_git_url(text: str) -> bool:
@@ -35,9 +36,18 @@ def has_login(url: str, *, with_password: bool = False) -> bool:
     return ":" in user if with_password else bool(user)
 
 
+def has_host(url: str) -> bool:
+    """Return whether a host and a port are where they should be; a password with a plain `/` moves them."""
+    found = _URL.fullmatch(url)
+    return found is None or _HOST.fullmatch(found[2].rpartition("@")[2]) is not None
+
+
 def without_login(url: str) -> str:
     """Return an address without user, password, query and fragment: so it is shown and stored."""
     found = _URL.fullmatch(url)
+    if found is not None and not has_host(url):
+        rest = "".join(found.groups()[1:])
+        return without_login(f"{found[1]}://{rest.rpartition('@')[2]}") if "@" in rest else f"{found[1].lower()}://…"
     if found is not None:
         return f"{found[1].lower()}://{found[2].rpartition('@')[2]}{found[3]}"
     scp = _SCP.fullmatch(url)
