@@ -68,6 +68,7 @@ def test_without_a_path_the_repository_of_the_working_folder_is_scanned(
     assert json.loads(ran.out.splitlines()[0])["path"] == "app"
 
 
+@pytest.mark.long
 def test_a_commit_that_adds_no_secret_passes(shop: Shop) -> None:
     shop.commit(app=OLD)
     shop.commit(app=OLD + "clean\n")
@@ -96,6 +97,7 @@ def test_a_rule_that_requires_another_reads_the_old_lines_before(shop: Shop) -> 
     assert [rule for rule, _, _ in judged(shop, "--since", "HEAD~1")] == ["delta"]
 
 
+@pytest.mark.long
 def test_a_secret_that_a_later_commit_removes_is_judged(shop: Shop) -> None:
     shop.commit(app="x\n")
     shop.git("tag", "begin")
@@ -113,6 +115,7 @@ def test_a_rename_adds_nothing_and_a_change_in_it_does(shop: Shop) -> None:
     assert judged(shop, "--staged") == [("alpha", "moved", 22)]
 
 
+@pytest.mark.long
 def test_a_merge_adds_what_no_parent_has(shop: Shop) -> None:
     shop.commit(app="middle\n")
     shop.git("checkout", "--quiet", "-b", "side")
@@ -128,6 +131,7 @@ def test_a_merge_adds_what_no_parent_has(shop: Shop) -> None:
     assert judged(shop, "--since", "HEAD~1") == [("alpha", "app", 3), ("beta", "side", 1)]
 
 
+@pytest.mark.long
 def test_a_file_that_git_takes_for_binary_is_judged_by_its_lines(shop: Shop) -> None:
     (shop.folder / ".gitattributes").write_text("* binary\n")
     shop.commit(app=OLD + "\0\n")
@@ -136,6 +140,7 @@ def test_a_file_that_git_takes_for_binary_is_judged_by_its_lines(shop: Shop) -> 
     assert judged(shop, "--staged") == [("alpha", "app", 3)]
 
 
+@pytest.mark.long
 def test_configuration_of_the_user_changes_nothing(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = tmp_path / "gitconfig"
     diff = "[diff]\nnoprefix = true\ncontext = 9\ninterHunkContext = 9\nrenames = false\nalgorithm = patience\n"
