@@ -203,6 +203,60 @@ def test_old_batches_and_values_of_scanner_state_go_and_the_state_stays() -> Non
     assert open_lake(database).state.list_range(TENANT, b"\x00", b"\xff", 10_000) == everything_before
 
 
+def test_a_value_that_was_just_replaced_stays_for_a_reader_that_is_about_to_read_it() -> None:
+    clock = ManualClock()
+    store = MemoryObjects(clock=clock)
+    database = LakeDatabase("memory://", store=store, clock=clock)
+    database.migrate()
+    log = open_lake(database).state.log(TENANT)
+    open_lake(database).state.apply_batch(TENANT, [Put(b"key", b"old" * 2_000)])
+    clock.advance(7 * 86_400)
+    value = log.read(lambda fold: fold.get(b"key"))
+    open_lake(database).state.apply_batch(TENANT, [Put(b"key", b"new" * 2_000)])
+    Compaction(database, grace_s=0).run()
+    assert log.fetch([value]) == [b"old" * 2_000]
+    clock.advance(7 * 86_400)
+    assert Compaction(database, grace_s=0).run().deleted == 1
+
+
+def test_a_file_of_a_compaction_that_was_killed_is_left_to_another_that_deletes_it() -> None:
+    clock = ManualClock()
+    store = MemoryObjects(clock=clock)
+    database = LakeDatabase("memory://", store=store, clock=clock)
+    database.migrate()
+    write_some(open_lake(database), "abc")
+    with pytest.raises(Killed):  # the data file of the first table is written, and not committed
+        Compaction(LakeDatabase("memory://", store=Mortal(store, 2), clock=clock)).run()
+    (orphan,) = (info.key for info in store.list("tables/"))
+    clock.advance(2 * 86_400)
+    Compaction(database, grace_s=86_400).run()
+    before = everything(store)
+    store.delete(orphan)  # as another compaction does that has listed it before
+    assert everything(store) == before
+
+
+def test_files_that_were_replaced_stay_for_the_grace_period_without_a_record_too() -> None:
+    clock = ManualClock()
+    store = MemoryObjects(clock=clock)
+    database = LakeDatabase("memory://", store=store, clock=clock)
+    database.migrate()
+    write_some(open_lake(database), "abc")
+    Compaction(database).run()
+    replaced = open_lake(database).cache.data_files("findings")
+    clock.advance(7 * 86_400)
+    write_some(open_lake(database), "bcd", fence=6)
+    with pytest.raises(Killed):  # the new file is committed, and nothing recorded
+        Compaction(LakeDatabase("memory://", store=Mortal(store, 2, after=True), clock=clock)).run()
+    assert open_lake(database).cache.data_files("findings") != replaced
+    store.put("tables/findings/of another tool.txt", b"")
+    Compaction(database).run()
+    assert all(store.head(key) for key in replaced)
+    clock.advance(2 * 86_400)
+    Compaction(database).run()
+    assert not any(store.head(key) for key in replaced)
+    assert store.head("tables/findings/of another tool.txt")
+
+
 def test_records_and_names_come_back() -> None:
     assert parse_record(format_record(["a"], ["b"]), "x") == {"pages": ["a"], "replaced": ["b"]}
     assert parse_commit_key(format_commit_key("ledger", 12)) == 12

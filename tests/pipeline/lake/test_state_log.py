@@ -1,13 +1,13 @@
 """Scanner state as a log of objects: batches are whole, in one order, and found again after any crash."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import Damaged
-from strandline.objects import MemoryObjects, ObjectStore, WriteUnknown
+from strandline.objects import MemoryObjects, ObjectInfo, ObjectStore, WriteUnknown
 from strandline.pipeline.identity import TenantId
 from strandline.pipeline.lake import LakeState
 from strandline.pipeline.lake.layout import (
@@ -109,6 +109,32 @@ def test_a_reader_that_begins_at_a_snapshot_sees_what_the_whole_log_says() -> No
     for number in range(SNAPSHOT_EVERY - 1):  # what the snapshot has is no longer needed
         store.delete(format_log(TENANT, number))
     assert LakeState(store).list_range(TENANT, b"\x00", b"\xff", 1_000) == everything
+
+
+def test_a_writer_that_slept_until_its_number_was_used_and_deleted_loses_no_batch() -> None:
+    store = MemoryObjects()
+    sleeper, others = LakeState(store), LakeState(store)
+    sleeper.apply_batch(TENANT, [Put(b"first", b"1")])
+    for number in range(2 * SNAPSHOT_EVERY):
+        others.apply_batch(TENANT, [Put(b"theirs", b"%d" % number)])
+    for number in range(SNAPSHOT_EVERY):  # as a compaction does, once they are old
+        store.delete(format_log(TENANT, number))
+    sleeper.apply_batch(TENANT, [Put(b"mine", b"2")])
+    for state in (sleeper, others, LakeState(store)):
+        assert state.multi_get(TENANT, [b"first", b"theirs", b"mine"]) == [b"1", b"%d" % (2 * SNAPSHOT_EVERY - 1), b"2"]
+    assert min(parse_number(info.key) for info in store.list(format_log_prefix(TENANT))) == SNAPSHOT_EVERY
+
+
+def test_a_listing_that_lacks_a_batch_before_another_is_no_damage() -> None:
+    store = MemoryObjects()
+    fill(store)
+
+    class Lagging(Mortal):
+        def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
+            found = super().list(prefix, start_after=start_after)
+            return (info for info in found if info.key != format_log(TENANT, 0))
+
+    assert LakeState(Lagging(store, None)).multi_get(TENANT, [b"a", b"b", b"c"]) == [None, b"2", LARGE]
 
 
 def test_a_batch_or_a_value_that_is_gone_is_damage() -> None:

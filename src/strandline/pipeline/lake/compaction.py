@@ -13,11 +13,11 @@ committed and recorded. Two compactors never mix: the second finds the version t
 Readers list pages, then records, then tables, so they see each row in one or both. Times are those of the store.
 """
 
+import re
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -26,9 +26,10 @@ import pyarrow.compute as pc
 from blake3 import blake3
 
 from strandline.errors import Conflict, Damaged, InvalidInput
-from strandline.objects import ObjectConflict, ObjectStore
+from strandline.objects import ObjectConflict, ObjectInfo, ObjectStore
 from strandline.pipeline import findings as findings_rules
 from strandline.pipeline.findings import ObservationRecord
+from strandline.pipeline.identity import TenantId
 from strandline.pipeline.lake.columns import (
     FINDINGS,
     LEDGER,
@@ -54,13 +55,14 @@ from strandline.pipeline.lake.layout import (
     parse_value,
 )
 from strandline.pipeline.lake.ledger_fold import fold_ledger
-from strandline.pipeline.lake.state_log import STALE_S, StateLog
+from strandline.pipeline.lake.state_log import STALE_S, StateLog, parse_batch, value_ids_of
 
 GRACE_S = 86_400.0
 FILE_ROWS = 1_000_000
 ATTEMPTS = 5
 _ORPHAN_GRACE_S = 86_400.0
 """Data files that no commit names may belong to a compactor at work, which gives up after half of this."""
+_DATA_FILE = re.compile(r"tables/[a-z]+/(part|[0-9a-f]{32})-([0-9a-f]{16}-)?[0-9a-f]{64}\.parquet")
 _PAGE_TABLES = ("ledger", "findings", "triage")
 _ID = {"findings": "finding_id", "occurrences": "occurrence_id", "observations": "observation_id", "triage": "event_id"}
 
@@ -162,7 +164,7 @@ class Compaction:
             for group, members in groups.items():
                 old = [path for path in before.files if path.startswith(group)]
                 remove += old
-                add += self._write(table, group, self._folded(table, old, members))
+                add += self._write(table, group, self._folded(table, old, members), old)
             live = {file.path for file in add}
             kept = [path for path in remove if path not in live]
             new = [file for file in add if file.path not in before.files]
@@ -194,15 +196,20 @@ class Compaction:
             raise _Gone(f"{self._store.address}: {key}")
         return parse_parquet(found.body, schema, f"{self._store.address}: {key}")
 
-    def _write(self, table: str, group: str, rows: pa.Table) -> Iterator[DataFile]:
-        """Write data files, each under the digest of its bytes, and read them back."""
+    def _write(self, table: str, group: str, rows: pa.Table, old: Container[str]) -> Iterator[DataFile]:
+        """Write data files, each under the digest of its bytes, and read them back; those the table has stay."""
         for first in range(0, len(rows), FILE_ROWS):
             part = rows.slice(first, FILE_ROWS)
             body = format_parquet(part)
             path = f"{group}{blake3(body).hexdigest()}.parquet"
+            if path not in old:
+                try:
+                    self._store.put(format_data_key(table, path), body, if_absent=True)
+                except ObjectConflict:
+                    # The same bytes, of a compaction that was killed: another may be deleting that file just now.
+                    path = f"{group}{secrets.token_hex(8)}-{blake3(body).hexdigest()}.parquet"
+                    self._store.put(format_data_key(table, path), body, if_absent=True)
             key = format_data_key(table, path)
-            with suppress(ObjectConflict):  # the same bytes, of a compaction that was killed
-                self._store.put(key, body, if_absent=True)
             found = self._store.get(key)
             if found is None or found.body != body:
                 raise Damaged(f"{self._store.address}: {key}", "it is not what was written", safe="run it again")
@@ -217,9 +224,8 @@ class Compaction:
     def _retain(self) -> int:
         now = self._store_now()
         deleted = 0
-        live = {
-            format_data_key(table, path) for table in TABLES for path in DeltaLog(self._store, table).latest().files
-        }
+        tables = {table: DeltaLog(self._store, table).latest() for table in TABLES}
+        live = {format_data_key(table, path) for table, version in tables.items() for path in version.files}
         records = read_records(self._store)
         for info in list(self._store.list(COMPACTION)):
             if info.key in records and info.modified + self._grace <= now:
@@ -229,6 +235,8 @@ class Compaction:
                     deleted += 1
                 self._store.delete(info.key)
         named = live | {key for record in records.values() for key in record["replaced"]}
+        for table, version in tables.items():  # the record of a commit comes later, or never if it was killed
+            named |= {format_data_key(table, path) for path, at in version.removed.items() if at + self._grace > now}
         deleted += self._delete_orphans(named, now)
         for tenant in sorted({parse_tenant(info.key) for info in self._store.list(STATE)}):
             deleted += self._trim_state(StateLog(self._store, tenant), tenant, now)
@@ -239,32 +247,49 @@ class Compaction:
         grace = max(self._grace, timedelta(seconds=_ORPHAN_GRACE_S))
         orphans = [
             info.key
-            for info in self._store.list("tables/")
-            if "/_delta_log/" not in info.key and info.key not in named and info.modified + grace <= now
+            for table in TABLES
+            for info in self._store.list(f"tables/{table}/")
+            if _DATA_FILE.fullmatch(info.key) and info.key not in named and info.modified + grace <= now
         ]
         for key in orphans:
             self._store.delete(key)
         return len(orphans)
 
-    def _trim_state(self, log: StateLog, tenant: bytes, now: datetime) -> int:
-        """Delete batches that the last snapshot but one has, and values that no key has, once no reader needs them."""
+    def _trim_state(self, log: StateLog, tenant: TenantId, now: datetime) -> int:
+        """Delete batches that an old snapshot has, and values that no key had since, once no reader needs them."""
         grace = max(self._grace, timedelta(seconds=2 * STALE_S))
-        owner = parse_tenant(f"{STATE}{tenant.hex()}/")
-        values = [info for info in self._store.list(format_values_prefix(owner)) if info.modified + grace <= now]
-        used = log.read(lambda fold: fold.value_ids())
+        values = [info for info in self._store.list(format_values_prefix(tenant)) if info.modified + grace <= now]
+        snapshots = sorted(self._store.list(format_snapshots_prefix(tenant)), key=lambda info: info.key)
+        base = max((info.key for info in snapshots[:-1] if info.modified + grace <= now), default=None)
+        covered = -1 if base is None else parse_number(base)
+        batches = sorted(self._store.list(format_log_prefix(tenant)), key=lambda info: info.key)
+        since = [info for info in batches if parse_number(info.key) > covered]
+        # A reader that looked within the grace period may be about to read a value that a later batch has replaced.
+        used = log.read(lambda fold: fold.value_ids()) | self._used_since(now - grace, base, since)
         old = [info.key for info in values if parse_value(info.key) not in used]
-        snapshots = sorted(info.key for info in self._store.list(format_snapshots_prefix(owner)))
-        if len(snapshots) > 1:
-            covered = parse_number(snapshots[-2])
-            old += [
-                info.key
-                for info in self._store.list(format_log_prefix(owner))
-                if parse_number(info.key) <= covered and info.modified + grace <= now
-            ]
-            old += snapshots[:-2]
+        old += [info.key for info in batches if parse_number(info.key) <= covered and info.modified + grace <= now]
+        old += [info.key for info in snapshots if base is not None and info.key < base]
         for key in old:
             self._store.delete(key)
         return len(old)
+
+    def _used_since(self, at: datetime, base: str | None, batches: Sequence[ObjectInfo]) -> set[bytes]:
+        """Return the ids of the values that any key had since a time, given a snapshot and what follows it."""
+        then: dict[bytes, bytes] = {}
+        later = set[bytes]()
+        steps = [] if base is None else [(base, False)]
+        for key, is_later in [*steps, *((one.key, one.modified > at) for one in batches)]:
+            found = self._store.get(key)
+            if found is None:
+                raise _Gone(f"{self._store.address}: {key}")
+            batch = parse_batch(found.body, key)
+            if is_later:
+                later |= set(value_ids_of(batch).values())
+            else:
+                for operation in batch.operations:
+                    then.pop(operation.key, None)
+                then |= value_ids_of(batch)
+        return later | set(then.values())
 
     def _store_now(self) -> datetime:
         """Return the time of the store, which all its clients share."""

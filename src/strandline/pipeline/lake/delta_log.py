@@ -16,6 +16,7 @@ import secrets
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -65,6 +66,8 @@ class TableVersion:
 
     version: int = -1
     files: dict[str, DataFile] = field(default_factory=dict)
+    removed: dict[str, datetime] = field(default_factory=dict)
+    """When each file that it no longer has was removed, by the time of the store."""
 
 
 def format_commit_key(table: str, version: int) -> str:
@@ -100,14 +103,14 @@ class DeltaLog:
     def latest(self) -> TableVersion:
         """Return the current version of the table."""
         known = self._last
-        current = TableVersion(known.version, dict(known.files))
+        current = TableVersion(known.version, dict(known.files), dict(known.removed))
         while (found := self._store.get(format_commit_key(self._table, current.version + 1))) is not None:
-            self._apply(current, found.body)
+            self._apply(current, found.body, found.info.modified)
         if current.version < 0 and not self._is_checked:
             self._check_beginning()
             self._is_checked = True
         self._last = current
-        return TableVersion(current.version, dict(current.files))
+        return TableVersion(current.version, dict(current.files), dict(current.removed))
 
     def commit(self, before: TableVersion, add: Iterable[DataFile], remove: Iterable[str], now_ns: int) -> int | None:
         """Write the next version; return its number, or None if another compactor has written it."""
@@ -138,7 +141,7 @@ class DeltaLog:
         head.append({"txn": {"appId": APP, "version": version, "lastUpdated": now_ms}})
         return head
 
-    def _apply(self, table: TableVersion, body: bytes) -> None:
+    def _apply(self, table: TableVersion, body: bytes, modified: datetime) -> None:
         version = table.version + 1
         where = f"{self._store.address}/tables/{self._table}"
         try:
@@ -151,6 +154,7 @@ class DeltaLog:
             for action in actions:
                 if "remove" in action:
                     table.files.pop(action["remove"]["path"], None)
+                    table.removed[action["remove"]["path"]] = modified
                 elif "add" in action:
                     added = action["add"]
                     rows = json.loads(added["stats"])["numRecords"]

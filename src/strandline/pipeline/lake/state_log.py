@@ -104,6 +104,11 @@ def parse_batch(data: bytes, where: str) -> Batch:
     return Batch(named, tuple(operations))
 
 
+def value_ids_of(batch: Batch) -> dict[bytes, bytes]:
+    """Return the ids of the values that a batch names, by their keys."""
+    return {key: value for kind, key, value in batch.operations if kind == _POINTS}
+
+
 class StateLog:
     """The log of one tenant, and the fold of what was read of it."""
 
@@ -133,7 +138,7 @@ class StateLog:
                     if operation not in stored:
                         stored[operation] = self._stored(operation)
                 batch = Batch(named, tuple(stored[operation] for operation in operations))
-                if self._create(batch):
+                if self._create(batch) and self._is_next():
                     self._apply(batch)
                     self._snapshot()
                     return
@@ -211,6 +216,21 @@ class StateLog:
                 return True
         return False
 
+    def _is_next(self) -> bool:
+        """Return whether the batch that was just written is the last of the log, and not in place of a deleted one.
+
+        Old batches are deleted in order. A writer that slept so long that its number was used, and deleted, meanwhile
+        finds the number free: but then the batch before it is gone, too.
+        """
+        number = self._next
+        if number == 0 or self._store.head(format_log(self._tenant, number - 1)) is not None:
+            return True
+        self._store.delete(format_log(self._tenant, number))
+        self._load()
+        if self._next == number:
+            raise _damaged(self._store.address, f"batch {number - 1:,} of scanner state is gone")
+        return False
+
     def _is_ours(self, key: str, batch: Batch) -> bool:
         found = self._store.get(key)
         return found is not None and parse_batch(found.body, key).id == batch.id
@@ -235,13 +255,13 @@ class StateLog:
             self._next = parse_number(snapshots[-1]) + 1
         prefix = format_log_prefix(self._tenant)
         listed = sorted(parse_number(info.key) for info in self._store.list(prefix))
-        ahead = [number for number in listed if number >= self._next]
-        if ahead != list(range(self._next, self._next + len(ahead))):
-            raise _damaged(f"{self._store.address}: {prefix}", f"batch {self._next:,} of scanner state is gone")
+        # A listing is not of one moment: it may have a batch and lack one before it that was written meanwhile.
+        ahead = range(self._next, max([self._next - 1, *listed]) + 1)
         with ThreadPoolExecutor(_THREADS) as pool:
             for found in pool.map(self._store.get, [format_log(self._tenant, number) for number in ahead]):
-                if found is not None:
-                    self._apply(parse_batch(found.body, f"{self._store.address}: {found.info.key}"))
+                if found is None:
+                    raise _damaged(f"{self._store.address}: {prefix}", f"batch {self._next:,} of scanner state is gone")
+                self._apply(parse_batch(found.body, f"{self._store.address}: {found.info.key}"))
 
     def _apply(self, batch: Batch) -> None:
         for kind, key, value in batch.operations:
