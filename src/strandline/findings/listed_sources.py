@@ -29,6 +29,7 @@ else:  # it takes a tenth of the time of `strandline findings list`; a scan of o
     pc = deferred("pyarrow.compute")
 
 _KINDS = {"fs": "file"}
+_IMAGE = "image"
 _COLUMNS = pa.schema([ITEMS.field(name) for name in ("source", "item", "ovid", "path", "extra")])
 
 
@@ -70,7 +71,8 @@ def current_sources(state: State, inventories: Sequence[Inventory] | None = None
     """Return the sources of the last scans, or of some inventories, latest first.
 
     A scan of a part (one file of a folder, the staged files) adds to the last scan of the whole source. The work tree
-    and the history of a repository are two views of it: neither hides what the other has.
+    and the history of a repository are two views of it: neither hides what the other has. Nor does one image hide what
+    another has at the same path.
     """
     whole: set[tuple[str, str]] = set()
     names: set[tuple[str, str]] = set()
@@ -98,9 +100,11 @@ def current_sources(state: State, inventories: Sequence[Inventory] | None = None
             rows = items if len(inventory.sources) == 1 else items.filter(pc.equal(items["source"], number))
             rows = rows.drop_columns("source")
             if facts.view != HISTORY:  # a path of a history has many versions, and a part has some of them
+                # All images are one instance: another image hides nothing of one, and only a layer of both counts once.
+                column = "ovid" if facts.tag == _IMAGE else "item"
                 for known in later.setdefault((facts.instance, facts.view), []):
-                    rows = rows.filter(pc.invert(pc.is_in(rows["item"], value_set=known)))
-                later[facts.instance, facts.view].append(rows["item"].combine_chunks())
+                    rows = rows.filter(pc.invert(pc.is_in(rows[column], value_set=known)))
+                later[facts.instance, facts.view].append(rows[column].combine_chunks())
             before = inventory.started_ns if inventory.previous_ns is None else inventory.previous_ns
             listed.append(
                 ListedSource(

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strandline.errors import InvalidInput
 from strandline.objects import LocalObjects
 from strandline.replica import Replicator
 from strandline.scan.sources import InputMissing, InputRefused, InputUnusable, ItemProblem, Problem, SqliteSource
@@ -97,6 +98,12 @@ def test_a_file_that_cannot_be_read_is_a_problem_and_not_another_kind(
     assert len(listed(source)) > 1
     with pytest.raises(InputRefused, match="PERMISSION_DENIED"):
         SqliteSource.at(f"sqlite:{denied}")
+
+
+def test_a_login_in_the_address_of_a_replica_is_refused() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        SqliteSource.at("replica:s3://ada:secret-word@bucket/x")
+    assert "secret-word" not in str(refused.value)
 
 
 def test_a_table_that_grew_is_scanned_where_it_grew(database: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -85,6 +86,10 @@ class SqliteSource:
         """Return the files at `sqlite:PATH`, or the replica at `replica:ADDRESS`."""
         if address.startswith(REPLICA):
             where = address.removeprefix(REPLICA)
+            if "@" in urlsplit(where).netloc:  # the address is stored
+                raise InvalidInput(
+                    f"{REPLICA}…: credentials do not belong into an address", hint="set them in the environment"
+                )
             instance = connector_instance_id(b"replica\0" + (name.encode() or where.rstrip("/").encode()))
             return cls(None, where, name or address, instance, size_max)
         if not address.startswith(FILES):
