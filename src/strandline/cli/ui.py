@@ -1,26 +1,12 @@
 """`strandline ui`: pages over everything that Strandline keeps, for a browser on this machine."""
 
-import getpass
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from strandline.cli.ending_signals import ending_signals
-from strandline.cli.output import AsJson, print_line, to_json
+from strandline.cli.output import AsJson
 from strandline.cli.state_options import DEFAULT_STATE, DEFAULT_TENANT, CoordinationOption, KeyFileOption, TenantOption
-from strandline.errors import InvalidInput
-from strandline.nats import NatsSettings
-from strandline.scan.state import StateMissing, open_state
-from strandline.web import Listening, Parts, Site, access_of, bind, serving
-from strandline.web.parts.folds import FoldPart
-from strandline.web.parts.journals import JournalPart
-from strandline.web.parts.replicas import ReplicaPart
-from strandline.web.parts.scans import ScanPart
-from strandline.web.parts.streams import ServerPart
 
 StateOption = Annotated[
     str | None,
@@ -104,60 +90,11 @@ def ui(  # noqa: PLR0913, PLR0917 - one for each option
     The address that is printed has a token in it, without which no page is shown. Nothing can be changed without
     --allow-changes. Ctrl-C ends it.
     """
+    from strandline.cli.ui_pages import Shown, serve_pages  # noqa: PLC0415 - it needs the extra `web`
+    from strandline.web import Listening  # noqa: PLC0415 - the same
+
     listening = Listening(host, port, tls_cert, tls_key, public_url, plain_http)
-    listening.check()
-    with ExitStack() as stack, ending_signals() as ending:
-        if demo:
-            from strandline.cli.ui_demo import demo_parts  # noqa: PLC0415 - it needs every extra
-
-            print("Making something to show…", file=sys.stderr)
-            parts = stack.enter_context(demo_parts())
-        else:
-            parts = Parts(
-                scans=stack.enter_context(_scans(state, tenant, key_file, coordination)),
-                servers=[ServerPart(NatsSettings(url, creds_file=str(creds or ""))) for url in server or ()],
-                journals=[JournalPart(folder) for folder in journal or ()],
-                folds=[_fold(text) for text in fold or ()],
-                replicas=[ReplicaPart(address) for address in replica or ()],
-            )
-        bound = bind(listening)
-        access = access_of(listening, bound.getsockname()[1], allow_changes=allow_changes)
-        site = Site(access, parts, who=by or _user())
-        stack.enter_context(serving(site, listening, bound))
-        if as_json:
-            print_line(to_json({"address": access.address, "token": access.token, "entry": access.entry}))
-        else:
-            print_line(f"Open {access.entry}")
-            print("Ctrl-C ends it.", file=sys.stderr)
-        ending.wait()
-
-
-@contextmanager
-def _scans(
-    state: str | None, tenant: str, key_file: Path | None, coordination: str | None
-) -> Iterator[ScanPart | None]:
-    with ExitStack() as stack:
-        scans = None
-        try:
-            opened = open_state(state or DEFAULT_STATE, tenant=tenant, key_file=key_file, coordination=coordination)
-            scans = ScanPart(stack.enter_context(opened))
-        except StateMissing:
-            if state is not None:
-                raise
-        yield scans
-
-
-def _fold(text: str) -> FoldPart:
-    """Return a fold from `PATH`, `PATH=BUCKET` or `PATH=BUCKET=ARTIFACTS`."""
-    path, *rest = text.split("=")
-    if not path or len(rest) > 2:  # noqa: PLR2004 - a bucket and an address of artifacts
-        raise InvalidInput(f"--fold {text}: not a fold", hint="give PATH, PATH=BUCKET or PATH=BUCKET=ARTIFACTS")
-    bucket, artifacts = (*rest, "", "")[:2]
-    return FoldPart(Path(path), bucket or None, artifacts or None)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "unknown"
+    shown = Shown(
+        state, tenant, key_file, coordination, server or (), creds, journal or (), fold or (), replica or (), demo
+    )
+    serve_pages(shown, listening, allow_changes=allow_changes, by=by, as_json=as_json)

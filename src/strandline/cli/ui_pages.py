@@ -1,0 +1,107 @@
+"""The site of `strandline ui`: the parts that its options name, served until a signal ends it."""
+
+import getpass
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from strandline.cli.ending_signals import ending_signals
+from strandline.cli.output import print_line, to_json
+from strandline.cli.state_options import DEFAULT_STATE
+from strandline.errors import InvalidInput
+from strandline.nats import NatsSettings
+from strandline.scan.state import StateMissing, open_state
+from strandline.web import Listening, Parts, Site, access_of, bind, serving
+from strandline.web.parts.folds import FoldPart
+from strandline.web.parts.journals import JournalPart
+from strandline.web.parts.replicas import ReplicaPart
+from strandline.web.parts.scans import ScanPart
+from strandline.web.parts.streams import ServerPart
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The options that name what is shown."""
+
+    state: str | None
+    tenant: str
+    key_file: Path | None
+    coordination: str | None
+    servers: Sequence[str]
+    creds: Path | None
+    journals: Sequence[Path]
+    folds: Sequence[str]
+    replicas: Sequence[str]
+    demo: bool
+
+
+def serve_pages(shown: Shown, listening: Listening, *, allow_changes: bool, by: str | None, as_json: bool) -> None:
+    """Serve the pages, print their address, and wait for a signal."""
+    listening.check()
+    with ExitStack() as stack, ending_signals() as ending:
+        parts = stack.enter_context(_parts(shown))
+        bound = bind(listening)
+        access = access_of(listening, bound.getsockname()[1], allow_changes=allow_changes)
+        site = Site(access, parts, who=by or _user())
+        stack.enter_context(serving(site, listening, bound))
+        if as_json:
+            print_line(to_json({"address": access.address, "token": access.token, "entry": access.entry}))
+        else:
+            print_line(f"Open {access.entry}")
+            print("Ctrl-C ends it.", file=sys.stderr)
+        ending.wait()
+
+
+@contextmanager
+def _parts(shown: Shown) -> Iterator[Parts]:
+    if shown.demo:
+        from strandline.cli.ui_demo import demo_parts  # noqa: PLC0415 - it needs every extra
+
+        print("Making something to show…", file=sys.stderr)
+        with demo_parts() as parts:
+            yield parts
+        return
+    with _scans(shown) as scans:
+        yield Parts(
+            scans=scans,
+            servers=[ServerPart(NatsSettings(url, creds_file=str(shown.creds or ""))) for url in shown.servers],
+            journals=[JournalPart(folder) for folder in shown.journals],
+            folds=[_fold(text) for text in shown.folds],
+            replicas=[ReplicaPart(address) for address in shown.replicas],
+        )
+
+
+@contextmanager
+def _scans(shown: Shown) -> Iterator[ScanPart | None]:
+    with ExitStack() as stack:
+        scans = None
+        try:
+            opened = open_state(
+                shown.state or DEFAULT_STATE,
+                tenant=shown.tenant,
+                key_file=shown.key_file,
+                coordination=shown.coordination,
+            )
+            scans = ScanPart(stack.enter_context(opened))
+        except StateMissing:
+            if shown.state is not None:
+                raise
+        yield scans
+
+
+def _fold(text: str) -> FoldPart:
+    """Return a fold from `PATH`, `PATH=BUCKET` or `PATH=BUCKET=ARTIFACTS`."""
+    path, *rest = text.split("=")
+    if not path or len(rest) > 2:  # noqa: PLR2004 - a bucket and an address of artifacts
+        raise InvalidInput(f"--fold {text}: not a fold", hint="give PATH, PATH=BUCKET or PATH=BUCKET=ARTIFACTS")
+    bucket, artifacts = (*rest, "", "")[:2]
+    return FoldPart(Path(path), bucket or None, artifacts or None)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
