@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import browser
 from tools import setup
 
 VENV = Path("/nowhere/.venv")
@@ -105,7 +106,7 @@ def test_a_second_run_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(setup, "make_venv", lambda venv: venv.mkdir(exist_ok=True))
     monkeypatch.setattr(setup, "pip_install", lambda *arguments: steps.append(arguments))
     monkeypatch.setattr(setup, "set_up_java", lambda venv, _: venv / "java-home")
-    monkeypatch.setattr(setup, "set_up_strace", lambda: None)
+    monkeypatch.setattr(setup, "set_up_packages", lambda: None)
     monkeypatch.setattr(setup, "prepare_spark", lambda *_: None)
     setup.set_up(tmp_path, {})
     assert len(steps) == 2
@@ -132,6 +133,46 @@ def test_spark_is_prepared_and_failing_at_it_is_only_a_note(
     assert ("note: Spark could not be prepared" in said.out) == note
     if program is not None:
         assert (tmp_path / "ran").read_text() == "/opt/java -m strandline.spark.class_archive_builder\n"
+
+
+@pytest.mark.parametrize(
+    ("there", "user", "code", "said", "ran"),
+    [
+        ("browser", 0, 0, "", ""),
+        ("apt-get", 1000, 0, "note: browser is missing; the tests in a browser will skip", ""),
+        ("", 0, 0, "note: browser is missing; the tests in a browser will skip", ""),
+        ("apt-get", 0, 0, "installing browser", "install -y -qq --no-install-recommends browser"),
+        ("apt-get", 0, 1, "note: browser could not be installed; the tests in a browser will skip", "update -qq"),
+    ],
+)
+def test_a_package_of_tests_is_installed_where_that_is_possible_and_failing_at_it_is_only_a_note(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    there: str,
+    user: int,
+    code: int,
+    said: str,
+    ran: str,
+) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sh").symlink_to("/bin/sh")
+    if there:
+        program = tmp_path / "bin" / there
+        program.write_text(f'#!/bin/sh\necho "$@" >> {log}\necho noise >&2\nexit {code}\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    setup.set_up_package("browser", ("browser",), "in a browser")
+    told = capfd.readouterr()
+    assert (said in told.out, told.err) == (True, "")
+    assert (ran in log.read_text(), bool(log.read_text())) == (True, bool(ran))
+
+
+def test_the_browsers_are_those_that_tests_look_for() -> None:
+    assert setup.BROWSERS == browser.NAMES
 
 
 def test_an_old_python_is_told_what_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,12 +20,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Mapping, NamedTuple, Optional  # noqa: UP035  # older Pythons must get as far as the version check
+from typing import Mapping, NamedTuple, Optional, Sequence  # noqa: UP035  # older Pythons must get as far as the version check
 
 ROOT = Path(__file__).resolve().parent.parent
 INPUTS = ("requirements.lock", "requirements-java.lock", "pyproject.toml", "tools/setup.py")
 PYTHON_MIN = (3, 11)
 JAVA_WANTED = (17, 21)
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 DROPPED_ARGUMENT = "--add-modules=jdk.incubator.vector"
 
 
@@ -147,23 +148,29 @@ def set_up_java(venv: Path, environ: Mapping[str, str]) -> Path:
     return venv / "java-home"
 
 
-def set_up_strace() -> None:
-    """Install strace, which some crash tests use, where that is possible; those tests skip without it."""
-    if shutil.which("strace"):
+def set_up_package(package: str, names: Sequence[str], tests: str) -> None:
+    """Install a Debian package of programs that only ``tests`` use, where that is possible; they skip without it."""
+    if any(shutil.which(name) for name in names):
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        say("note: strace is missing; the tests that kill a process at each system call will skip")
+        say(f"note: {package} is missing; the tests {tests} will skip")
         return
-    say("installing strace")
-    install = "apt-get install -y -qq --no-install-recommends strace"
-    command = ["sh", "-c", f"{install} || (apt-get update -qq && {install})"]
+    say(f"installing {package}")
+    install = f"apt-get install -y -qq --no-install-recommends {package}"
+    command = ["sh", "-c", f"({install} || (apt-get update -qq && {install})) 2>&1"]
     environ = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     try:
         done = subprocess.run(command, check=False, env=environ, stdout=subprocess.DEVNULL, timeout=300).returncode == 0
-    except subprocess.TimeoutExpired:
+    except (OSError, subprocess.TimeoutExpired):
         done = False
     if not done:
-        say("note: strace could not be installed; the tests that need it will skip")
+        say(f"note: {package} could not be installed; the tests {tests} will skip")
+
+
+def set_up_packages() -> None:
+    """Install the programs that some tests use."""
+    set_up_package("strace", ("strace",), "that kill a process at each system call")
+    set_up_package("chromium-headless-shell", BROWSERS, "in a browser")
 
 
 def prepare_spark(venv: Path, java_home: Path) -> None:
@@ -197,7 +204,7 @@ def set_up(root: Path, environ: Mapping[str, str]) -> None:
     pip_install(venv, "--require-hashes", "-r", "requirements.lock")
     pip_install(venv, "--no-deps", "--no-build-isolation", "--editable", ".")
     java_home = set_up_java(venv, environ)
-    set_up_strace()
+    set_up_packages()
     prepare_spark(venv, java_home)
     env_mk.write_text(f"{first_line}\nexport JAVA_HOME := {java_home}\n")
     say("done")

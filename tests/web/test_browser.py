@@ -106,14 +106,16 @@ def violations(shown: Looking, path: str, *, contrast_only: bool = False) -> lis
     return found
 
 
-def test_axe_finds_no_violation(browser: Browser, demo: Client) -> None:
+@pytest.mark.parametrize("pages", [PAGES[1:2], pytest.param((PAGES[0], *PAGES[2:]), marks=pytest.mark.long)])
+def test_axe_finds_no_violation(browser: Browser, demo: Client, pages: tuple[str, ...]) -> None:
     context = browser.new_context(bypass_csp=True)
     shown = Looking(context, demo)
-    found = {path: told for path in PAGES if (told := violations(shown, path))}
+    found = {path: told for path in pages if (told := violations(shown, path))}
     context.close()
     assert not found
 
 
+@pytest.mark.long
 def test_axe_finds_enough_contrast_in_the_dark(browser: Browser, demo: Client) -> None:
     context = browser.new_context(color_scheme="dark", bypass_csp=True)
     shown = Looking(context, demo)
@@ -219,6 +221,7 @@ def test_pages_work_without_scripts(browser: Browser, client: Client) -> None:
     context.close()
 
 
+@pytest.mark.long
 def test_live_pages_follow_a_scan_and_a_stream(browser: Browser, demo: Client) -> None:
     context = browser.new_context()
     shown = Looking(context, demo)
@@ -236,6 +239,7 @@ def test_live_pages_follow_a_scan_and_a_stream(browser: Browser, demo: Client) -
     assert not shown.said
 
 
+@pytest.mark.long
 def test_pictures_of_the_pages(browser: Browser, demo: Client, tmp_path: Path) -> None:
     folder = Path(os.environ.get("STRANDLINE_PICTURES", tmp_path))
     for colours in ("light", "dark"):
