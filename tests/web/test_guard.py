@@ -1,5 +1,6 @@
 """Who may see the pages, and who may change something: every refusal, over a real socket."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -9,9 +10,20 @@ from strandline.findings import FindingQuery
 from strandline.web import Listening
 from strandline.web.access import Access, parse_public_address
 from strandline.web.parts.collection import Parts
+from strandline.web.parts.scans import ScanFacts
 from tests.web.sites import Client, plant, serve_parts, serve_state
 
-PAGES = ("/", "/findings", "/findings/secrets", "/findings/export", "/coverage", "/runs", "/live", "/static/app.js")
+PAGES = (
+    "/",
+    "/findings",
+    "/findings/secrets",
+    "/findings/export",
+    "/coverage",
+    "/runs",
+    "/live",
+    "/static/app.js",
+    "/metrics",
+)
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +84,19 @@ class TestTheToken:
         bearer = {"Authorization": f"Bearer {client.access.token}"}
         assert client.send("GET", "/findings", bearer).status == 200
 
+    def test_prometheus_sends_it_as_a_bearer(self, client: Client) -> None:
+        bearer = {"Authorization": f"Bearer {client.access.token}"}
+        answer = client.send("GET", "/metrics", bearer)
+        assert answer.headers["content-type"].startswith("text/plain; version=")
+        assert 'strandline_ui_part_failing{kind="scans"' in answer.text
+        asked = client.send("GET", "/metrics", {**bearer, "Accept": "application/openmetrics-text"})
+        assert asked.headers["content-type"].startswith("application/openmetrics-text")
+        assert asked.text.endswith("# EOF\n")
+
+    def test_cookies_of_other_sites_of_the_host_lock_nobody_out(self, client: Client) -> None:
+        cookies = 'other={"a": 1, "b": [2]}; ' + client.known["Cookie"] + "; last=ü"
+        assert client.send("GET", "/", {"Cookie": cookies.encode().decode("latin-1")}).status == 200
+
     def test_the_right_one_sends_nobody_to_another_host(self, client: Client) -> None:
         for path in ("//evil.example/", "/\\evil.example"):
             place = client.send("GET", f"{path}?token={client.access.token}").headers["location"]
@@ -88,6 +113,12 @@ class TestTheHost:
     def test_another_name_is_refused_whatever_it_resolves_to(self, client: Client, host: str) -> None:
         assert client.get("/", Host=host).status == 403
         assert client.send("GET", f"/?token={client.access.token}", {"Host": host}).status == 403
+
+    @pytest.mark.parametrize(
+        ("host", "name"), [("2001:db8::7", "[2001:db8::7]:8443"), ("Scan.Example", "scan.example:8443")]
+    )
+    def test_the_name_is_as_browsers_write_it(self, host: str, name: str) -> None:
+        assert Access(host, 8443, is_tls=True).is_for_us({"host": name})
 
     def test_localhost_is_this_site(self, client: Client) -> None:
         assert client.get("/", Host=f"localhost:{client.access.port}").status == 200
@@ -246,6 +277,24 @@ class TestHealth:
             assert "the disk is gone" in client.get("/").text
         finally:
             scans._read = read  # noqa: SLF001 - and comes back
+        scans.step()
+        assert client.send("GET", "/readyz").status == 200
+
+    def test_a_part_that_fails_in_any_way_says_so_and_shows_no_password(self, client: Client) -> None:
+        scans = client.site.parts.scans
+        assert scans is not None
+        read = scans._read  # noqa: SLF001 - it breaks
+        scans._read = lambda: dict[str, ScanFacts]()["postgresql://u:s3cr3t@h/db"]  # noqa: SLF001 - as above
+        try:
+            scans.step()
+            assert client.send("GET", "/readyz").status == 503
+            text = client.get("/").text
+            assert "KeyError" in text
+            assert "s3cr3t" not in text
+            told = client.get("/metrics").text
+            assert re.search(r'^strandline_ui_part_failing\{kind="scans",[^}]*\} 1', told, re.MULTILINE)
+        finally:
+            scans._read = read  # noqa: SLF001 - and is mended
         scans.step()
         assert client.send("GET", "/readyz").status == 200
 

@@ -113,7 +113,8 @@ class Access:
     @cached_property
     def hosts(self) -> frozenset[str]:
         """Return the names that requests may be for, as `Host` has them."""
-        names = {"127.0.0.1", "localhost", "[::1]"} if is_loopback(self.host) else {self.host}
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        names = {"127.0.0.1", "localhost", "[::1]"} if is_loopback(self.host) else {host.lower()}
         local = {f"{name}:{self.port}" for name in names}
         if self.port == DEFAULT_PORTS[self.scheme]:
             local |= names

@@ -9,7 +9,6 @@ framing, caching or leaking what it shows; a token in an address is answered by 
 """
 
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 from urllib.parse import parse_qs, parse_qsl, urlencode
 
@@ -18,6 +17,7 @@ from strandline.web.access import Access
 
 with needs("web"):
     from starlette.datastructures import Headers
+    from starlette.requests import cookie_parser
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
@@ -114,11 +114,8 @@ class Guard:
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             return self._access.is_token(bearer.strip())
-        try:
-            morsel = SimpleCookie(headers.get("cookie", "")).get(self._access.cookie_name)
-        except CookieError:
-            return False
-        return morsel is not None and self._access.is_cookie(morsel.value)
+        cookies = cookie_parser(headers.get("cookie", ""))  # `http.cookies` drops all where one of another site is odd
+        return self._access.is_cookie(cookies.get(self._access.cookie_name, ""))
 
     def _entered(self, scope: Scope) -> bool:
         """Return whether the address has the right token."""

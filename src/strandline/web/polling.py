@@ -1,7 +1,8 @@
 """What a part shows, read again and again by a thread of its own.
 
 Invariants: a page shows the last value that was read and never waits for a store or a server; a read that fails leaves
-the last value in place, with the problem beside it; listeners are told when the value or the problem changed.
+the last value in place, with the problem beside it, whatever it failed with; listeners are told when the value or the
+problem changed. No problem holds a password of an address.
 """
 
 import threading
@@ -10,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
+from strandline.config.passwords import masked
 from strandline.errors import StrandlineError
 
 T = TypeVar("T")
@@ -58,7 +60,9 @@ class Polled(Generic[T]):
         try:
             value = self._read()
         except (StrandlineError, OSError) as error:
-            problem = str(error)
+            problem = str(masked(str(error)))
+        except Exception as error:  # noqa: BLE001 - told as the problem: a thread that ended would show old values as new
+            problem = str(masked(f"{type(error).__name__}: {error}"))
         with self._lock:
             changed = self.reads == 0 or value != self._value or problem != self._problem
             self._value, self._problem = value, problem

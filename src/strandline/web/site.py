@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from strandline.errors import StrandlineError
 from strandline.extras import needs
 from strandline.web.guard import Guard
-from strandline.web.pages import coverage, findings, health, overview, runs, stores
+from strandline.web.pages import coverage, findings, health, metrics, overview, runs, stores
 from strandline.web.pages import findings_changes as changes
 from strandline.web.requests import error_page, missing_page
 from strandline.web.site_state import Site
@@ -73,6 +73,7 @@ def make_app(site: Site) -> "ASGIApp":
             Route("/replicas/{number}", stores.replica),
             Route("/live", events),
             Route("/static/{name}", static),
+            Route("/metrics", metrics.metrics_page(site)),
             Route("/healthz", health.alive),
             Route("/readyz", health.ready),
         ],
