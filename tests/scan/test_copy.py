@@ -7,6 +7,9 @@ import pytest
 
 from strandline.errors import Conflict, InvalidInput
 from strandline.objects import MemoryObjects, ObjectStore
+from strandline.pipeline.coordination.objects import ObjectRecords
+from strandline.pipeline.coordination.record_store import Result
+from strandline.pipeline.coordination.sqlite import SqliteRecords
 from strandline.pipeline.copy import copy_state
 from strandline.pipeline.copy_source import StateRows, with_rows
 from strandline.pipeline.lake import database as lake_database
@@ -17,7 +20,7 @@ from strandline.pipeline.stores import open_database, open_stores
 from strandline.pipeline.tenant_keys import CHECK_KEY
 from strandline.pipeline.triage import TriageState
 from strandline.pipeline.verify import verify
-from strandline.protocol.shards import ParkReason
+from strandline.protocol.shards import Cursor, ParkReason, ShardRecord, ShardStatus
 from strandline.testing.coordination_helpers import HALVES, NOW, RUN, WHOLE, begin, take
 from strandline.testing.persistence_helpers import (
     ELSEWHERE,
@@ -30,6 +33,7 @@ from strandline.testing.persistence_helpers import (
     done,
     found,
 )
+from tests.effort import Part, parts
 from tests.pipeline.lake.faulty import Killed, Mortal
 from tests.scan.things import Things
 from tests.scan.threaded_workers import made, request_for, scanned
@@ -114,13 +118,16 @@ def test_a_lake_that_was_compacted_is_copied_the_same(source: str, tmp_path: Pat
     assert everything(str(tmp_path / "back.db")) == everything(source)
 
 
-def test_a_copy_that_was_killed_is_finished_by_the_same_command(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@parts(15)
+def test_a_copy_that_was_killed_is_finished_by_the_same_command(
+    source: str, monkeypatch: pytest.MonkeyPatch, part: Part
+) -> None:
     wanted = everything(source)
     opened: dict[str, ObjectStore] = {}
     monkeypatch.setattr(lake_database, "open_objects", lambda _: opened["store"])
     counted = opened["store"] = Mortal(MemoryObjects(), None)
     copy_state(source, "memory://")
-    for number in range(1, counted.writes + 1, 5):
+    for number in part.of(range(1, counted.writes + 1)):
         store = MemoryObjects()
         opened["store"] = Mortal(store, number)
         with pytest.raises(Killed):
@@ -140,3 +147,60 @@ def test_results_under_another_key_are_not_mixed(source: str, tmp_path: Path) ->
     assert everything(other) == before
     with pytest.raises(InvalidInput, match="into itself"):
         copy_state(source, source)
+
+
+def test_a_shard_that_is_over_in_the_target_stays_so(source: str, tmp_path: Path) -> None:
+    target = str(tmp_path / "to.db")
+    with open_stores(source) as stores:
+        shards = stores.coordinator.list_shards(RUN)
+        key, start = next((one.key, one.spec.start or b"a") for one in shards if one.status == ShardStatus.ACTIVE)
+        lease = take(stores.coordinator, key)
+    copy_state(source, target)
+    with open_stores(target) as stores:
+        stores.coordinator.complete(NOW, lease, Cursor(start), 13)
+    copy_state(source, target)
+    with open_stores(target) as stores:
+        assert stores.coordinator.get_shard(key).status == ShardStatus.DONE
+
+
+def test_a_copy_that_is_killed_never_leaves_a_parent_without_its_parts(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: dict[str, ObjectStore] = {"store": MemoryObjects()}
+    monkeypatch.setattr(lake_database, "open_objects", lambda _: opened["store"])
+    source_shards: list[ShardRecord] = []
+    with open_database(source) as database:
+        with_rows(database, lambda rows: source_shards.extend(rows.shards()))
+    counted = opened["store"] = Mortal(MemoryObjects(), None)
+    copy_state(source, "memory://")
+    for number in range(counted.writes - len(source_shards) - 2, counted.writes + 1):
+        store = MemoryObjects()
+        opened["store"] = Mortal(store, number)
+        with pytest.raises(Killed):
+            copy_state(source, "memory://")
+        shards = {shard.shard for shard in ObjectRecords(store).list_shards(RUN, None, 100)}
+        named = {part for one in source_shards if one.run == RUN.run and one.shard in shards for part in one.spawned}
+        assert named <= shards, f"killed at write {number}"
+
+
+def test_a_copy_of_a_lake_in_use_has_no_state_that_is_later_than_its_results(source: str, tmp_path: Path) -> None:
+    lake = f"file://{tmp_path}/lake"
+    copy_state(source, lake)
+    seen: list[bytes] = []
+
+    def look(rows: StateRows) -> None:
+        with open_stores(lake) as stores:
+            stores.state.apply_batch(TENANT, [Put(b"later", b"names what was found meanwhile")])
+        seen.extend(key for _, key, _ in rows.state())
+
+    with open_database(lake) as database:
+        with_rows(database, look)
+    assert b"large" in seen
+    assert b"later" not in seen
+
+
+def test_a_target_that_changes_while_it_is_copied_into_is_told(source: str, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SqliteRecords, "commit", lambda *_: Result.CHANGED)
+        with pytest.raises(Conflict, match="changed while it was copied"):
+            copy_state(source, str(tmp_path / "to.db"))

@@ -12,6 +12,7 @@ from strandline.protocol.runs import RunStatus
 from strandline.protocol.shards import ShardStatus
 from strandline.scan.run import scan_run
 from strandline.scan.run.scan_run import all_shards
+from tests.effort import Part, parts
 from tests.pipeline.lake.faulty import Killed, Mortal
 from tests.scan.things import Thing, Things
 from tests.scan.threaded_workers import TENANT, ThreadWorkers, made, request_for, scanned
@@ -66,9 +67,10 @@ def test_a_lake_on_an_s3_server_has_every_row_that_sqlite_has(
     assert rows_at(address) == wanted
 
 
+@parts(6)
 @pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.long)], ids=["before", "after"])
 def test_a_scan_that_is_killed_at_any_request_goes_on_and_ends_with_the_same_rows(
-    corpus: Things, wanted: Rows, monkeypatch: pytest.MonkeyPatch, *, after: bool
+    corpus: Things, wanted: Rows, monkeypatch: pytest.MonkeyPatch, part: Part, *, after: bool
 ) -> None:
     opened: dict[str, ObjectStore] = {"store": MemoryObjects()}
     monkeypatch.setattr(lake_database, "open_objects", lambda _: opened["store"])
@@ -80,7 +82,7 @@ def test_a_scan_that_is_killed_at_any_request_goes_on_and_ends_with_the_same_row
     assert rows_at(address) == wanted
     writes = counted.writes - before
     assert writes > 15
-    for number in range(1, writes + 1):
+    for number in part.of(range(1, writes + 1)):
         store = opened["store"] = MemoryObjects()
         address = made("memory://")
         opened["store"] = Mortal(store, number, after=after)

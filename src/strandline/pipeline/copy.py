@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from strandline.errors import Conflict, InvalidInput
 from strandline.pipeline.commit import check_items
-from strandline.pipeline.coordination.record_store import Plan, RecordStore, RunChange, ShardChange
+from strandline.pipeline.coordination.record_store import Plan, RecordStore, Result, RunChange, ShardChange
 from strandline.pipeline.copy_source import Row, StateRows, with_rows
 from strandline.pipeline.findings import (
     FindingRecord,
@@ -36,7 +36,7 @@ from strandline.pipeline.state import Put, ScannerState, parse_fence_key
 from strandline.pipeline.stores import AnyDatabase, open_database, record_store_of, require_current
 from strandline.pipeline.tenant_keys import CHECK_KEY, ROTATION_KEY
 from strandline.pipeline.triage import Triage, TriageEvent, TriageState
-from strandline.protocol.shards import Cursor, ShardStatus
+from strandline.protocol.shards import Cursor, ShardRecord, ShardStatus
 
 _STATE_BYTES = 4 << 20
 _NO_POLICY = PolicyHash(bytes(32))
@@ -148,7 +148,11 @@ def _check_keys(rows: StateRows, target: _Target) -> None:
         if key == ROTATION_KEY:
             raise Conflict("a tenant's key is being rotated", hint="finish `strandline pipeline rotate-key` first")
         if key == CHECK_KEY:
-            (known,) = target.state.multi_get(tenant, [CHECK_KEY])
+            known, rotation = target.state.multi_get(tenant, [CHECK_KEY, ROTATION_KEY])
+            if rotation is not None:
+                raise Conflict(
+                    "a tenant's key is being rotated there", hint="finish `strandline pipeline rotate-key` first"
+                )
             if known not in (None, value):
                 raise Conflict(
                     "the results of a tenant are under another key there, and must not be mixed",
@@ -223,21 +227,41 @@ def _copy_state(rows: StateRows, target: _Target, count: Callable[[str, int], No
 
 
 def _copy_runs(rows: StateRows, target: _Target, count: Callable[[str, int], None]) -> None:
-    """Copy shards before the runs that make them claimable; parents before their parts."""
-    for shard in sorted(rows.shards(), key=lambda one: one.parent is not None):
+    """Copy shards before the runs that make them claimable; parts before the parents that name them."""
+    for shard in _parts_first(list(rows.shards())):
         (known,) = target.records.load_shards([shard.key])
-        is_further = known is None or (shard.fence, shard.status != ShardStatus.ACTIVE) > (
-            known.record.fence,
-            known.record.status != ShardStatus.ACTIVE,
-        )
-        if is_further or (known is not None and known.record.fence == shard.fence and known.record != shard):
-            target.records.commit(Plan(0, (ShardChange(known, shard),)))
+        if known is None or _is_further(shard, known.record):
+            _commit(target, Plan(0, (ShardChange(known, shard),)))
         count("shards", 1)
     for run in rows.runs():
         before = target.records.load_run(run.key)
-        if before is None or not before.record.over:
-            target.records.commit(Plan(0, run=RunChange(before, run)))
+        if before is None or not (before.record.over or before.record.status > run.status):
+            _commit(target, Plan(0, run=RunChange(before, run)))
         count("runs", 1)
+
+
+def _is_further(shard: ShardRecord, known: ShardRecord) -> bool:
+    """Return whether a shard went further than the target's: under one fence, an end comes after all else."""
+    is_same_fence = shard.fence == known.fence and known.status == ShardStatus.ACTIVE
+    return shard.fence > known.fence or (is_same_fence and shard != known)
+
+
+def _parts_first(shards: list[ShardRecord]) -> list[ShardRecord]:
+    """Return shards with those that were split off later before: a parent is never there without its parts."""
+    known = {shard.key: shard for shard in shards}
+
+    def depth(shard: ShardRecord) -> int:
+        found, steps = shard, 0
+        while found.parent is not None and (above := known.get(found.key._replace(shard=found.parent))) is not None:
+            found, steps = above, steps + 1
+        return steps
+
+    return sorted(shards, key=depth, reverse=True)
+
+
+def _commit(target: _Target, plan: Plan) -> None:
+    if target.records.commit(plan) is not Result.DONE:
+        raise Conflict("a run or shard of the target changed while it was copied", hint="run the command again")
 
 
 def _grouped(page: Iterable[Row], key: Callable[[Row], tuple[object, ...]]) -> list[tuple[Row, list[Row]]]:

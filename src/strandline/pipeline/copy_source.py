@@ -1,7 +1,7 @@
 """All rows of a state, to be copied: with the times of their first commits, from a database or a lake.
 
-Invariants: a database is read as of one moment; of a lake, runs are read before the ledger and the ledger before the
-findings, the reverse of how they are written: so no row that is read names one that is not.
+Invariants: a database is read as of one moment; of a lake, runs and scanner state are read before the ledger and the
+ledger before the findings, the reverse of how they are written: so no row that is read names one that is not.
 """
 
 from collections.abc import Callable, Iterator
@@ -85,6 +85,8 @@ def _sql_rows(connection: AnyConnection, database: SqlAnyDatabase) -> StateRows:
 def _lake_rows(database: LakeDatabase) -> StateRows:
     runs, shards = list(lake_runs(database)), list(lake_shards(database))
     lake = open_lake(database)
+    tenants = sorted({parse_tenant(info.key) for info in database.store.list(STATE)})
+    kept = {tenant: lake.state.log(tenant).read(lambda fold: list(fold.between(_FIRST, _END))) for tenant in tenants}
     ledgers = [lake.cache.ledger(*scope).table() for scope in lake.cache.scopes()]
     tables = lake.cache.findings()
     first = tables.first_ns
@@ -105,10 +107,9 @@ def _lake_rows(database: LakeDatabase) -> StateRows:
             yield from _cut([(*row, *seen) for row, seen in zip(rows, times, strict=True)])
 
     def state() -> Iterator[tuple[TenantId, bytes, bytes]]:
-        for tenant in sorted({parse_tenant(info.key) for info in database.store.list(STATE)}):
-            log = lake.state.log(tenant)
-            for key, value in log.read(lambda fold: list(fold.between(_FIRST, _END))):
-                (data,) = log.fetch([value])
+        for tenant, values in kept.items():
+            for key, value in values:
+                (data,) = lake.state.log(tenant).fetch([value])
                 yield tenant, key, data or b""
 
     decided = [

@@ -97,7 +97,7 @@ def test_what_is_compacted_reads_as_before_and_pages_go_after_the_grace_period()
 
 
 @parts(16)
-@pytest.mark.parametrize("after_it", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("after_it", [pytest.param(False, marks=pytest.mark.long), True], ids=["before", "after"])
 def test_a_compaction_that_is_killed_at_any_request_loses_and_doubles_nothing(part: Part, *, after_it: bool) -> None:
     store, _ = filled()
     counted = Mortal(store, None)

@@ -92,7 +92,7 @@ class ObjectRecords:
         if len(changed) > 1:
             raise AssertionError("a plan changes one shard and adds others")
         for change in plan.shards:
-            if change.before is None and not self._add(change.after, is_part=bool(changed)):
+            if change.before is None and not self._add(change.after, is_part=change.after.parent is not None):
                 return Result.CHANGED
         for change in changed:
             if not self._change(change):

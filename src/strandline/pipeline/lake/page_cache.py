@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,6 +49,7 @@ from strandline.pipeline.memory import MemoryTables
 _THREADS = 16
 _FEW = 4
 _ATTEMPTS = 3
+T = TypeVar("T")
 
 
 class _Gone(Damaged):
@@ -134,6 +135,9 @@ class PageCache:
 
     def scopes(self) -> list[tuple[TenantId, PolicyHash]]:
         """Return the tenants and policies that have rows in the ledger."""
+        return _again(self._scopes)
+
+    def _scopes(self) -> list[tuple[TenantId, PolicyHash]]:
         first = {(name.tenant + name.policy).hex(): key for key, name in self._listed("ledger")}
         first |= {key.rsplit("/", 1)[1][: 4 * ID_BYTES]: key for key in self.data_files("ledger")}
         found = set[tuple[TenantId, PolicyHash]]()
@@ -267,15 +271,14 @@ class PageCache:
             )
 
 
-def _again(load: Callable[[], None]) -> None:
+def _again(load: Callable[[], T]) -> T:
     """Load again if an object went while it was loaded: what was folded is in a table by then."""
-    for attempt in range(_ATTEMPTS):
+    for _ in range(_ATTEMPTS - 1):
         try:
             return load()
         except _Gone:
-            if attempt == _ATTEMPTS - 1:
-                raise
-    return None
+            continue
+    return load()
 
 
 def _is_of(table: pa.Table, tenant: TenantId, policy: PolicyHash) -> pa.ChunkedArray:
