@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from strandline.objects import open_objects
 from tests.leftovers import owned_servers, shared_server
 from tests.ports import free_ports
 from tests.waiting import PATIENCE_S
@@ -124,7 +125,17 @@ def running_seaweed() -> Iterator[SeaweedServer]:
 def seaweed_server() -> Iterator[SeaweedServer]:
     """Share one server among all tests of a process; those that stop it have one of their own."""
     with running_seaweed() as server, shared_server(server):
+        _make_bucket(server)
         yield server
+
+
+def _make_bucket(server: SeaweedServer) -> None:
+    """Make the bucket, which a server does with its first object: a test may begin by reading."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environ.items():
+            patch.setenv(name, value)
+        with closing(open_objects(fresh_address())) as objects:
+            objects.put("made", b"")
 
 
 @pytest.fixture

@@ -205,7 +205,7 @@ def campaign(
     seed: int,
     victims: Sequence[Strike],
     *,
-    more: Sequence[str] = (),
+    more: Sequence[str] = ("--with-spark",),
     last: Sequence[str] | None = None,
     early: bool = False,
 ) -> Campaign:

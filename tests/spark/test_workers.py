@@ -160,7 +160,7 @@ def test_sqlite_with_a_cluster_is_refused_with_the_reason(tmp_path: Path, master
     things = Things(tmp_path / "things.json")
     things.write(numbered(1))
     request = request_for(made(str(tmp_path / "state.db")), things)
-    with pytest.raises(StateNotShared, match="SQLite file") as caught:
+    with pytest.raises(StateNotShared, match="files of this machine") as caught:
         scan_on_spark(request, lambda: 1 / 0, master=master)  # type: ignore[arg-type, return-value]
     assert caught.value.hint is not None
     assert "postgresql://" in caught.value.hint
