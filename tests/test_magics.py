@@ -9,7 +9,12 @@ SOURCE = Path(__file__).parent.parent / "src" / "strandline"
 SHARED = {
     b"STRANDLF": {"broker/streams/checkpoint.py", "journal/frontier.py"},  # version 1 of a stream's checkpoint
     b"PGSS": {"fold/log_format.py", "fold/backends.py"},  # one format, told from SQLite before it is opened
-    b"SQLite format 3\0": {"fold/backends.py", "replica/btree.py", "replica/connections.py"},  # SQLite's own
+    b"SQLite format 3\0": {  # SQLite's own
+        "fold/backends.py",
+        "replica/btree.py",
+        "replica/connections.py",
+        "scan/sources/sqlite_file.py",
+    },
 }
 """Magics that stand in two modules, and why."""
 

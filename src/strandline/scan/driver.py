@@ -165,14 +165,15 @@ class _Driver:
         retried(lambda: mark_unfinished(self._stores, self._request, self.started_ns, run))
         shards = retried(lambda: all_shards(self._stores.coordinator, run.key))
         self._fences.setdefault(run.key.run, {shard.shard: shard.fence for shard in shards})
-        before = summed(run.manifest, shards).done
+        begun = summed(run.manifest, shards)
+        self._tell(begun)  # what is counted from here on was done by this process
         active = [shard.shard for shard in shards if shard.status == ShardStatus.ACTIVE]
         if active:
             task = partial(self._task, run, forgiven or {})
             self._workers.run(task, active, lambda: self._look(run))
         self._look(run)
         if self._progress is not None:
-            self._worked = self._worked.plus(self._progress.done.minus(before))
+            self._worked = self._worked.plus(self._progress.done.minus(begun.done))
         if not retried(lambda: end_run(self._stores, self._request, run)):
             raise WorkersFailed("WorkersFailed", "the workers ended, and shards are left", AGAIN)
 

@@ -91,6 +91,8 @@ class ObjectRecords:
         changed = [change for change in plan.shards if change.before is not None]
         if len(changed) > 1:
             raise AssertionError("a plan changes one shard and adds others")
+        if len(changed) < len(plan.shards) and plan.unchanged_run and not self._is_unchanged(plan.unchanged_run):
+            return Result.CHANGED  # before shards are added, which cannot be taken back
         for change in plan.shards:
             if change.before is None and not self._add(change.after, is_part=change.after.parent is not None):
                 return Result.CHANGED
@@ -196,11 +198,7 @@ class ObjectRecords:
         if self._put(key, None, record):
             return True
         found = self._get(key)
-        if found is None:
-            return False
-        if found.envelope.record == record:
-            return True
-        return is_part and self._existing(found) is None and self._put(key, found, record)
+        return is_part and found is not None and self._existing(found) is None and self._put(key, found, record)
 
     def _change(self, change: ShardChange) -> bool:
         key = format_shard_key(change.after.key)
