@@ -20,7 +20,13 @@ from strandline.cli.output import AsJson, to_json
 from strandline.cli.scan_addresses import reads_stdin
 from strandline.cli.scan_progress import ScanProgress
 from strandline.cli.scan_results import EXIT_FOUND, ResultOptions, form_of
-from strandline.cli.scan_sources import Chosen, journal_to_follow, sources_of
+from strandline.cli.scan_sources import (
+    Chosen,
+    check_repositories,
+    journal_to_follow,
+    repository_source,
+    sources_of,
+)
 from strandline.cli.scan_summary import Counts, failed_items, outcome_record, plan_record, print_outcome, print_plan
 from strandline.cli.scan_workers import WorkerOptions, session_factory
 from strandline.cli.serve_config import config_path_of, has_alarms
@@ -73,6 +79,14 @@ PlatformOption = Annotated[
 InventoryOption = Annotated[
     str | None,
     typer.Option("--inventory", metavar="s3://…/manifest.json", help="S3 Inventory that lists the bucket's objects."),
+]
+Repos = Annotated[
+    str | None,
+    typer.Option(
+        "--repos",
+        metavar="FILE",
+        help="File of repositories, an address or a path and optionally a name a line; - is standard input.",
+    ),
 ]
 Rules = Annotated[
     Path | None,
@@ -149,6 +163,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress an
 def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     ctx: typer.Context,
     paths: Paths = None,
+    repos: Repos = None,
     rules: Rules = None,
     table: Tables = None,
     table_key: TableKey = None,
@@ -244,8 +259,14 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         is_quick = reads_stdin(chosen.paths) or staged or since is not None
         without_spark = without_spark or (is_quick and not (with_spark or master or conf or ui))
         run_on = WorkerOptions(factory, master, with_spark, without_spark, has_options=bool(master or conf or ui))
-        sources = sources_of(chosen, folder_of_state(where))
         limits = Limits(allow_comments=allow_comments)
+        if repos is not None:
+            if follow_on or explain_only:
+                raise InvalidInput("--repos excludes --follow and --explain", hint="explain one repository")
+            request_for = partial(_request, rules=rule_set, limits=limits, lease_s=lease_s, retry_parked=retry_parked)
+            _scan_repositories(repos, chosen, where, opened, request_for, run_on, results, monitoring)
+            return
+        sources = sources_of(chosen, folder_of_state(where))
         request_of = partial(_request, sources, rule_set, limits=limits, lease_s=lease_s, retry_parked=retry_parked)
         if explain_only:
             with _state_to_look_at(where, opened) as state:
@@ -284,6 +305,33 @@ def _scan(
     results.show(report, outcome_record(outcome, counts, seconds), tell, failed=failed_items(outcome))
 
 
+def _scan_repositories(
+    repos: str,
+    chosen: Chosen,
+    where: str,
+    opened: Callable[..., AbstractContextManager[State]],
+    request_for: Callable[..., ScanRequest],
+    run_on: WorkerOptions,
+    results: ResultOptions,
+    monitoring: Monitoring,
+) -> None:
+    """Scan the repositories of a list."""
+    from strandline.cli.repository_list import read_list  # noqa: PLC0415 - few scans
+    from strandline.cli.scan_repos import RepositoriesScan  # noqa: PLC0415 - few scans
+
+    check_repositories(chosen)
+    listed = read_list(repos)
+    with opened(where) as state:
+        RepositoriesScan(
+            state=state,
+            repositories=listed,
+            source_of=lambda one: repository_source(chosen, one.address, one.name, folder_of_state(where)),
+            request_of=lambda state, source: request_for((source,), state=state),
+            run_on=run_on,
+            results=results,
+        ).run(monitoring, lambda: _told_of(monitoring.alarms(), state))
+
+
 def _alarms(ctx: typer.Context) -> "AlarmWatch | None":
     """Return the alarms of a scan; None where no receiver is configured, which most scans have not."""
     options = ctx.find_root().params
@@ -311,7 +359,7 @@ class NoAlarms:
 
     metric_sources: tuple[MetricSource, ...] = ()
 
-    def ended(self, outcome: Outcome, make_report: Callable[[], Report]) -> None:
+    def ended(self, outcome: Outcome, make_report: Callable[[], Report], problem: str | None = None) -> None:
         """Tell nothing."""
 
 

@@ -26,20 +26,20 @@ class ScanAlarms:
         self.metric_sources: tuple[MetricSource, ...] = (alarms.metrics,)
         self._subject = subject
 
-    def ended(self, outcome: Outcome, make_report: Callable[[], Report]) -> None:
-        """Tell the result of a scan: findings that are open, and shards that are parked."""
+    def ended(self, outcome: Outcome, make_report: Callable[[], Report], problem: str | None = None) -> None:
+        """Tell the result of a scan: findings that are open, and shards that are parked or another problem."""
         if not self._alarms.settings.is_configured:
             return
         report = make_report()
         opened = [finding for finding in report.findings if finding.state == StateName.OPEN.value]
         rules = Counter(finding.rule_id for finding in opened)
         ids = sorted(finding.finding_id for finding in opened)
-        problem = f"{len(opened):,} findings are open" if opened else None
+        found = f"{len(opened):,} findings are open" if opened else None
         key = sha256("\n".join(ids).encode()).hexdigest()[:16] if opened else ""
         details: dict[str, str | int | float] = {"open": len(opened), "rules": ", ".join(sorted(rules))}
-        self._alarms.tell(Condition(FINDINGS, self._subject, problem, key, details))
+        self._alarms.tell(Condition(FINDINGS, self._subject, found, key, details))
         parked = outcome.parked_shards
-        self.stopped(f"{parked} shards failed again and again, and are parked" if parked else None)
+        self.stopped(f"{parked} shards failed again and again, and are parked" if parked else problem)
 
     def stopped(self, problem: str | None) -> None:
         """Tell that a scan ended before it was done, or that it did not."""

@@ -71,6 +71,27 @@ def sources_of(chosen: Chosen, state_folder: Path | None) -> tuple[Source, ...]:
     return (*files, *tables, *journals)
 
 
+def check_repositories(chosen: Chosen) -> None:
+    """Raise for arguments that do not go with a list of repositories."""
+    given = {
+        "paths": chosen.paths,
+        "--table": chosen.tables,
+        "--journal": chosen.journals,
+        "--staged": chosen.staged,
+        "--source-name": chosen.name,
+        "--inventory": chosen.inventory,
+    }
+    if other := next((name for name, value in given.items() if value), None):
+        raise InvalidInput(f"--repos excludes {other}", hint="scan them with a command of their own, in the same state")
+
+
+def repository_source(chosen: Chosen, address: str, name: str, state_folder: Path | None) -> Source:
+    """Return the source of one repository of a list: a remote one is fetched."""
+    depth = chosen.depth if is_git_url(address) else None
+    (source,) = sources_of(replace(chosen, paths=(address,), name=name, depth=depth), state_folder)
+    return source
+
+
 def journal_to_follow(sources: tuple[Source, ...]) -> JournalSource:
     """Return the journal to follow; any other source is an error."""
     (source, *others) = sources

@@ -42,7 +42,7 @@ ITEMS = pa.schema(
 where it vouches for the version.
 """
 
-INVENTORIES_MAX = 256
+INVENTORIES_MAX = 4096
 _CHUNK_ROWS = 50_000
 _INDEX = b"inventories"
 

@@ -46,6 +46,7 @@ _LOGIN = (
     *("could not read Username", "could not read Password", "Authentication failed", "terminal prompts disabled"),
     *("Permission denied", "The requested URL returned error: 401", "The requested URL returned error: 403"),
 )
+_AWAY = ("Could not resolve host", "Connection refused", "unable to connect", "Failed to connect to")
 _SAID_BYTES_MAX = 4096
 
 
@@ -165,7 +166,7 @@ class _MirrorGit:
             raise InputRefused(
                 name, "the server's host key is unknown", hint="connect once with ssh, and check the key"
             )
-        if "Could not resolve host" in said or "Connection refused" in said or "unable to connect" in said:
+        if any(words in said for words in _AWAY):
             raise InputRefused(name, "the server cannot be reached", hint="check the address and the network")
         if re.search(r"not found|does not exist|does not appear to be a git repository", said, re.IGNORECASE):
             hint = "check the address; a server may also hide a repository from those without a login"
