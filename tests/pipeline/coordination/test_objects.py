@@ -130,6 +130,23 @@ def test_a_part_of_a_split_that_failed_is_nobodys() -> None:
     assert it.progress(RUN) == Progress(2, 0, 1)
 
 
+def test_a_part_that_its_parent_names_and_that_is_gone_is_damage() -> None:
+    store = MemoryObjects()
+    begin(coordinator_over(store), WHOLE)
+    split(coordinator_over(store))
+    gone = max(info.key for info in store.list("coordination/shards/") if parse_shard_key(info.key) != SHARD)
+    store.delete(gone)
+    questions: list[Callable[[Coordinator], object]] = [
+        lambda it: it.progress(RUN),
+        lambda it: it.list_shards(RUN),
+        lambda it: it.complete_run(NOW, RUN, 12),
+    ]
+    for ask in questions:
+        with pytest.raises(Damaged, match=gone) as caught:
+            ask(coordinator_over(store))
+        assert "restore the object" in str(caught.value.hint)
+
+
 def test_a_claim_is_undone_when_its_run_ended_meanwhile() -> None:
     store = MemoryObjects()
     begin(coordinator_over(store), WHOLE)

@@ -10,7 +10,9 @@ from strandline.objects import ConditionsIgnored, LocalObjects, MemoryObjects, S
 from strandline.objects.contracts import Buffer
 from strandline.pipeline.findings import FindingsBatch
 from strandline.pipeline.lake import ForeignPrefix, LakeDatabase, ListRefused
-from strandline.pipeline.lake.layout import MARKER, format_pages_prefix
+from strandline.pipeline.lake.layout import MARKER, format_log_prefix, format_pages_prefix, format_values_prefix
+from strandline.pipeline.lake.state_log import INLINE_BYTES_MAX
+from strandline.pipeline.state import Put
 from strandline.pipeline.stores import NoPipeline, open_stores
 from strandline.pipeline.verify import verify
 from strandline.testing.persistence_helpers import POLICY, TENANT, after, batch_of, done, found, scope_of, writer_of
@@ -99,6 +101,25 @@ def test_a_half_deleted_prefix_is_damage_that_verify_tells(tmp_path: Path) -> No
     with LakeDatabase(address) as database:
         problems = verify(database, lambda _: None).problems
     assert {problem.table for problem in problems} == {"storage"}
+
+
+def test_verify_reads_every_value_of_scanner_state(tmp_path: Path) -> None:
+    address = lake_at(tmp_path)
+    with open_stores(address) as stores:
+        stores.state.apply_batch(TENANT, [Put(b"small", b"1"), Put(b"large", b"v" * (INLINE_BYTES_MAX + 1))])
+    with LakeDatabase(address) as database:
+        whole = verify(database, lambda _: None)
+        assert (whole.rows["scanner_state"], whole.problems) == (2, [])
+        (value,) = database.store.list(format_values_prefix(TENANT))
+        database.store.delete(value.key)
+        (problem,) = verify(database, lambda _: None).problems
+        assert (problem.table, problem.rows) == ("scanner_state", 1)
+        assert problem.problem.startswith(f"{database.store.address}: {value.key}: a value of scanner state is gone")
+        (batch,) = database.store.list(format_log_prefix(TENANT))
+        database.store.put(batch.key, b"other")
+    with LakeDatabase(address) as database:
+        (problem,) = verify(database, lambda _: None).problems
+        assert batch.key in problem.problem
 
 
 def test_an_object_that_is_no_page_is_told_by_its_name(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Scanner state as a log of objects: batches are whole, in one order, and found again after any crash."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -27,10 +28,14 @@ from strandline.pipeline.lake.layout import (
     parse_value,
 )
 from strandline.pipeline.lake.state_log import (
+    CLOCK,
     INLINE_BYTES_MAX,
     SNAPSHOT_EVERY,
+    STALE_S,
     Batch,
     Operation,
+    StateLog,
+    Value,
     format_batch,
     parse_batch,
 )
@@ -96,6 +101,21 @@ def test_a_batch_that_was_overtaken_is_decided_again_and_overwrites_no_other() -
     assert LakeState(store).multi_get(TENANT, [b"mine", b"theirs"]) == [b"2", b"1"]
     fresh = MemoryObjects()
     assert LakeState(Overtaken(fresh, None)).put_first(TENANT, b"first", b"mine") == b"theirs"
+
+
+def test_a_reader_that_was_away_for_long_begins_at_the_last_snapshot() -> None:
+    store, now_s = MemoryObjects(), [0.0]
+    reader = StateLog(store, TENANT, lambda: now_s[0])
+    writer = LakeState(store)
+    writer.apply_batch(TENANT, [Put(b"a", b"old")])
+    assert reader.read(lambda log: log.get(b"a")) == Value(b"old", is_id=False)
+    for number in range(SNAPSHOT_EVERY + 1):
+        writer.apply_batch(TENANT, [Put(b"a", b"%d" % number)])
+    for number in range(SNAPSHOT_EVERY - 1):  # retention, which waits for twice as long as a reader may be away
+        store.delete(format_log(TENANT, number))
+    now_s[0] = STALE_S + 1
+    assert reader.read(lambda log: log.get(b"a")) == Value(b"%d" % SNAPSHOT_EVERY, is_id=False)
+    assert getattr(time, "CLOCK_BOOTTIME", CLOCK) == CLOCK  # time that a machine slept counts
 
 
 def test_a_reader_that_begins_at_a_snapshot_sees_what_the_whole_log_says() -> None:

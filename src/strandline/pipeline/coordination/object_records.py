@@ -89,7 +89,7 @@ def format_envelope(envelope: Envelope) -> bytes:
 def parse_envelope(data: bytes, where: str) -> Envelope:
     """Return the envelope of an object."""
     if len(data) < _HEAD.size or data[:4] != _MAGIC:
-        raise _damaged(where, "it is no record of coordination")
+        raise damaged(where, "it is no record of coordination")
     _, version, write, applied = _HEAD.unpack_from(data)
     intent, record = _fields(data, _HEAD.size, where)
     return Envelope(version, write, record, applied, intent)
@@ -104,7 +104,7 @@ def format_intent(intent: Intent) -> bytes:
 def parse_intent(data: bytes, where: str) -> Intent:
     """Return an intent from its bytes."""
     if len(data) < _INTENT.size:
-        raise _damaged(where, "its intent ends too early")
+        raise damaged(where, "its intent ends too early")
     named, shard, before_version = _INTENT.unpack_from(data)
     return Intent(named, shard, before_version, *_fields(data, _INTENT.size, where))
 
@@ -114,14 +114,15 @@ def _fields(data: bytes, at: int, where: str) -> tuple[bytes, bytes]:
     found = []
     for _ in range(2):
         if len(data) < at + _U32.size:
-            raise _damaged(where, "it ends too early")
+            raise damaged(where, "it ends too early")
         (size,) = _U32.unpack_from(data, at)
         at += _U32.size + size
         found.append(data[at - size : at])
     if at != len(data):
-        raise _damaged(where, "it ends too early" if at > len(data) else "bytes follow its end")
+        raise damaged(where, "it ends too early" if at > len(data) else "bytes follow its end")
     return found[0], found[1]
 
 
-def _damaged(where: str, problem: str) -> Damaged:
+def damaged(where: str, problem: str) -> Damaged:
+    """Return the error of an object that no writer left so."""
     return Damaged(where, problem, safe="nothing was changed; restore the object, or cancel its run")

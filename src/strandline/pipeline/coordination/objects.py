@@ -10,7 +10,8 @@ No store of objects writes two of them at once, so every kind of plan has one ob
 
 Invariants: a plan that was answered `DONE` was decided on versions that were current at its deciding write; wherever a
 writer dies, other callers see all of its plan or nothing, or finish it; a write whose answer was lost is read back, and
-is never repeated. Objects are listed and read only if their ETag is new.
+is never repeated; a part that its parent names and that is gone is damage, never one shard fewer. Objects are listed
+and read only if their ETag is new.
 """
 
 import secrets
@@ -27,6 +28,7 @@ from strandline.pipeline.coordination.object_records import (
     NONCE_BYTES,
     Envelope,
     Intent,
+    damaged,
     format_envelope,
     format_intent,
     format_run_key,
@@ -252,8 +254,8 @@ class ObjectRecords:
         found = self._refreshed(listed)
         while missing := {key for key in self._parts_of(found.values()) if key not in found}:
             found |= {key: one for key, one in zip(missing, self._get_all(list(missing)), strict=True) if one}
-            if missing - found.keys():
-                break  # a part that its parent names is gone: a call for it raises
+            for gone in sorted(missing - found.keys()):  # parts are written before their parent names them
+                raise damaged(f"{self._store.address}: {gone}", "a split names this shard, and it is gone")
         records = {key: _parsed(stored.envelope.record) for key, stored in found.items()}
         parts = {part for record in records.values() for part in _part_keys(record)}
         return [record for key, record in records.items() if record.parent is None or key in parts]

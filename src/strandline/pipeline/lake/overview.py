@@ -14,7 +14,7 @@ from strandline.pipeline.lake.stores import LakeStores, open_lake
 from strandline.protocol.runs import RunRecord
 from strandline.protocol.shards import RunKey, ShardRecord
 
-_FIRST, _END = b"\x00", b"\xff" * 2048
+STATE_KEYS_END = b"\xff" * 2048
 
 
 def count_lake_rows(database: LakeDatabase) -> dict[str, int]:
@@ -37,7 +37,7 @@ def count_lake_rows(database: LakeDatabase) -> dict[str, int]:
 
 def count_state(lake: LakeStores, tenant: TenantId) -> int:
     """Return how many keys of scanner state a tenant has."""
-    return lake.state.log(tenant).read(lambda fold: sum(1 for _ in fold.between(_FIRST, _END)))
+    return lake.state.log(tenant).read(lambda fold: sum(1 for _ in fold.between(b"", STATE_KEYS_END)))
 
 
 def lake_tenants(database: LakeDatabase) -> list[TenantId]:

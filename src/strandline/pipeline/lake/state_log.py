@@ -39,6 +39,8 @@ INLINE_BYTES_MAX = 4_096
 SNAPSHOT_EVERY = 256
 STALE_S = 1_800.0
 """A reader that has not read the log for so long begins at the last snapshot: old batches may be gone."""
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Each process measures how long it was away itself. The monotonic clock of Linux stands while the machine sleeps."""
 _MAGIC = b"SLB1"
 _ID_BYTES = 16
 _HEAD = struct.Struct("<4s16sI")
@@ -69,6 +71,11 @@ class Value(NamedTuple):
 
     data: bytes
     is_id: bool
+
+
+def boot_time_s() -> float:
+    """Return a time that only rises, also while the machine sleeps."""
+    return time.clock_gettime(CLOCK)
 
 
 def set_key(key: bytes, value: bytes) -> Operation:
@@ -112,8 +119,9 @@ def value_ids_of(batch: Batch) -> dict[bytes, bytes]:
 class StateLog:
     """The log of one tenant, and the fold of what was read of it."""
 
-    def __init__(self, store: ObjectStore, tenant: TenantId) -> None:
+    def __init__(self, store: ObjectStore, tenant: TenantId, stopwatch_s: Callable[[], float] = boot_time_s) -> None:
         self._store = store
+        self._stopwatch_s = stopwatch_s
         self._tenant = tenant
         self._values: dict[bytes, Value] = {}
         self._keys: list[bytes] = []
@@ -236,7 +244,7 @@ class StateLog:
         return found is not None and parse_batch(found.body, key).id == batch.id
 
     def _catch_up(self) -> None:
-        now_s = time.monotonic()
+        now_s = self._stopwatch_s()
         if self._read_s is None or now_s - self._read_s > STALE_S:
             self._load()
         while (found := self._store.get(format_log(self._tenant, self._next))) is not None:

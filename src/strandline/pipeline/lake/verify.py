@@ -13,8 +13,9 @@ from strandline.pipeline.coordination.codec import format_run, format_shard
 from strandline.pipeline.identity import PolicyHash, TenantId
 from strandline.pipeline.lake.columns import ledger_rows
 from strandline.pipeline.lake.database import LakeDatabase
-from strandline.pipeline.lake.layout import POLICIES, parse_policy, parse_tenant
-from strandline.pipeline.lake.overview import lake_runs, lake_shards
+from strandline.pipeline.lake.layout import POLICIES, STATE, parse_policy, parse_tenant
+from strandline.pipeline.lake.overview import STATE_KEYS_END, lake_runs, lake_shards
+from strandline.pipeline.lake.state_log import StateLog, Value
 from strandline.pipeline.lake.stores import LakeStores, open_lake
 from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.verify import Problem, Verified
@@ -37,9 +38,35 @@ def verify_lake(database: LakeDatabase, tell: Callable[[int], None], checks: Map
         rows[table] = len(found)
         tell(len(found))
         problems += [Problem(table, problem, count) for problem, count in Counter(checks[table](found)).items()]
+    state = _verify_state(lake, database)
+    rows["scanner_state"] = len(state)
+    tell(len(state))
+    problems += [Problem("scanner_state", problem, count) for problem, count in Counter(filter(None, state)).items()]
     if not problems:
         problems += _between(database, lake)
     return Verified(rows, problems)
+
+
+def _verify_state(lake: LakeStores, database: LakeDatabase) -> list[str]:
+    """Read every value of scanner state; return the problem of each key, empty where there is none."""
+    found: list[str] = []
+    for tenant in sorted({parse_tenant(info.key) for info in database.store.list(STATE)}):
+        log = lake.state.log(tenant)
+        try:
+            entries = log.read(lambda fold: list(fold.between(b"", STATE_KEYS_END)))
+        except Damaged as error:  # without its log nothing is known of a tenant's keys
+            found.append(str(error))
+            continue
+        found += [_value_problem(log, value) for _, value in entries]
+    return found
+
+
+def _value_problem(log: StateLog, value: Value) -> str:
+    try:
+        log.fetch([value])
+    except Damaged as error:
+        return str(error)
+    return ""
 
 
 def _ledger(_: LakeDatabase, lake: LakeStores) -> Iterator[Row]:
