@@ -1,4 +1,4 @@
-"""`strandline findings`: list, show, triage, export, coverage and diff of the stored findings."""
+"""`strandline findings`: list, show, triage, export, coverage, owners and diff of the stored findings."""
 
 import typer
 
@@ -23,6 +23,9 @@ COMMANDS = (
         "Count the items of the last scans by how completely they were scanned, and list the incomplete ones.",
     ),
     LazyCommand(
+        "owners", "findings_owners:owners", "Count the findings of the last scans by their owners in CODEOWNERS."
+    ),
+    LazyCommand(
         "diff",
         "findings_diff:diff",
         "Compare the findings of two policies over the same objects, or of one policy at two times.",
@@ -30,7 +33,7 @@ COMMANDS = (
 )
 
 app = typer.Typer(
-    help="Findings of scans: list, show, triage, export, coverage, diff.",
+    help="Findings of scans: list, show, triage, export, coverage, owners, diff.",
     no_args_is_help=True,
     cls=lazy_group(*COMMANDS),
 )

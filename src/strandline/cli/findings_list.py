@@ -36,8 +36,14 @@ def print_findings(report: Report, *, as_json: bool) -> None:
     is_narrow = is_terminal() and shutil.get_terminal_size().columns < NARROW_COLUMNS
     shape, roots = (narrow_row if is_narrow else table_row), _roots(report)
     in_git = not is_narrow and any(finding.commits is not None for finding in report.findings)
+    has_owners = not is_narrow and any(finding.owners for finding in report.findings)
     rows = (
-        {**shape(one), **({"commits": _commits(one.commits)} if in_git else {}), **_root(roots, one)}
+        {
+            **shape(one),
+            **({"owners": shown(" ".join(one.owners))} if has_owners else {}),
+            **({"commits": _commits(one.commits)} if in_git else {}),
+            **_root(roots, one),
+        }
         for one in report.findings
     )
     emit_rows(rows, as_json=False)

@@ -39,6 +39,12 @@ Sources = Annotated[
     list[str] | None,
     typer.Option("--source", metavar="KIND|NAME", help="Findings in file, git, table, journal, or a source by name."),
 ]
+Owners = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--owner", metavar="@TEAM|none", help="Findings that an owner in CODEOWNERS owns; none: without an owner."
+    ),
+]
 All = Annotated[bool, typer.Option("--all", help="All findings ever stored, also those that are gone.")]
 
 
@@ -54,6 +60,7 @@ class Selection:
     states: States = None
     confidence: Confidence = None
     source: Sources = None
+    owner: Owners = None
     everything: All = False
     ignore_file: IgnoreFiles = None
     baseline: Baselines = None
@@ -61,7 +68,7 @@ class Selection:
 
     def report(self, *, coverage: bool = False) -> Report:
         """Return the selected findings."""
-        filters = make_filters(self.rule, self.path, self.states, self.confidence, self.source)
+        filters = make_filters(self.rule, self.path, self.states, self.confidence, self.source, self.owner)
         with open_state(self.where, tenant=self.tenant, key_file=self.key_file) as state:
             report = build_report(state, everything=self.everything, coverage=coverage)
             if not self.no_ignore:

@@ -1,4 +1,4 @@
-"""Filters: the findings of a report that match a rule, a path, a state, a confidence or a source.
+"""Filters: the findings of a report that match a rule, a path, a state, a confidence, a source or an owner.
 
 Invariants: several values of one filter are "or", several filters are "and", and so is `new`; a filter that
 matches no source is an error, never an empty report, and so is one that matches no rule of a scan.
@@ -34,6 +34,7 @@ class ShownState(StrEnum):
     REVOKED = "revoked"
 
 
+NO_OWNER = "none"
 _LEAST = {Level.LOW: 0, Level.MEDIUM: MEDIUM, Level.HIGH: HIGH}
 
 
@@ -47,6 +48,8 @@ class Filters:
     confidence: int = 0
     sources: Sequence[str] = ()
     is_new: bool = False
+    owners: Sequence[str] = ()
+    """Owners of CODEOWNERS in lower case; `NO_OWNER` stands for findings without an owner."""
 
     def apply(self, report: Report) -> Report:
         """Return the report with the matching findings."""
@@ -71,7 +74,11 @@ class Filters:
             return False
         if self.sources and not {finding.location.source, names.get(finding.source, "")}.intersection(self.sources):
             return False
-        return finding.location.confidence >= self.confidence
+        return finding.location.confidence >= self.confidence and self._is_owned(finding)
+
+    def _is_owned(self, finding: ReportFinding) -> bool:
+        owners = {one.casefold() for one in finding.owners or (NO_OWNER,)}
+        return not self.owners or not owners.isdisjoint(self.owners)
 
     def _check_sources(self, report: Report, names: set[str]) -> None:
         known = names | {source.kind for source in report.facts.sources} | {"file", "git", "table", "journal"}
@@ -85,12 +92,14 @@ def make_filters(
     states: Sequence[ShownState] | None = None,
     confidence: str | None = None,
     sources: Sequence[str] | None = None,
+    owners: Sequence[str] | None = None,
 ) -> Filters:
     """Return filters from texts: rules with wildcards, path globs, a confidence as a level or a number."""
     globs = parse_globs("\n".join(paths), "--path") if paths else None
     decided = [state.value for state in states or () if state is not ShownState.NEW]
     is_new = ShownState.NEW in (states or ())
-    return Filters(rules or (), globs, decided, _least(confidence), sources or (), is_new)
+    owned = [one.casefold() for one in owners or ()]
+    return Filters(rules or (), globs, decided, _least(confidence), sources or (), is_new, owned)
 
 
 def _least(text: str | None) -> int:

@@ -20,6 +20,7 @@ from strandline.findings.listed_sources import (
     unfinished_scans,
 )
 from strandline.findings.reports.values import (
+    ARCHIVES,
     Report,
     ReportCoverage,
     ReportFacts,
@@ -29,7 +30,9 @@ from strandline.findings.reports.values import (
 )
 from strandline.pipeline.identity import FindingId, PolicyHash, RuleFingerprint, StableItemId
 from strandline.pipeline.reads import Observed
+from strandline.scan.codeowners import CodeOwners
 from strandline.scan.inventory import Inventory, find_inventory
+from strandline.scan.owner_rules import load_owner_rules
 from strandline.scan.state import State
 from strandline.scan.unfinished import UnfinishedScan, find_unfinished
 from strandline.version import __version__
@@ -64,7 +67,8 @@ def build_report(
     seen = list(_everything(state, listed) if everything else _current(state, listed, open_scans))
     versions = versions_of(state, listed, (one.row.observation.ovid for one in seen))
     listed = [*listed, *(source for scan in open_scans for source in scan.sources)]
-    findings = in_order(_findings(seen, names, listed, Decisions(state), versions))
+    owners = owners_of(state, listed)
+    findings = in_order(_findings(seen, names, listed, Decisions(state), versions, owners))
     policies = list(dict.fromkeys(one.policy for one in listed))
     facts = ReportFacts(
         tenant=state.name,
@@ -129,6 +133,7 @@ def _findings(
     listed: Sequence[ListedSource],
     decisions: Decisions,
     versions: Versions,
+    owners: Sequence[CodeOwners] = (),
 ) -> Iterator[ReportFinding]:
     """Yield each finding once, with all its places."""
     grouped: dict[FindingId, list[_Seen]] = {}
@@ -138,17 +143,30 @@ def _findings(
         first = group[0]
         finding = first.row.finding
         first_ns = min(one.row.first_ns for one in group)
+        places = _places([one.row for one in group], versions)
         yield ReportFinding(
             finding_id=finding.finding_id.hex(),
             rule_id=names.get(finding.rule) or f"rule {finding.rule.hex()[:12]}",
             secret=finding.secret,
-            locations=_places([one.row for one in group], versions),
+            locations=places,
             first_seen_ns=first_ns,
             decision=decisions.current(finding.secret, first.row.decision),
             source=first.source,
             is_new=bool(listed) and first_ns > listed[first.source].previous_ns,
             commits=versions.span(one.row.observation.ovid for one in group),
+            owners=owners[first.source].of(_owned_path(places[0])) if owners else (),
         )
+
+
+def owners_of(state: State, listed: Sequence[ListedSource]) -> list[CodeOwners]:
+    """Return the rules of owners of each source; empty rules where a source has none."""
+    rules = load_owner_rules(state.stores.state, state.tenant, (one.instance for one in listed))
+    return [rules.get(one.instance) or CodeOwners() for one in listed]
+
+
+def _owned_path(at: Location) -> str:
+    """Return the path that CODEOWNERS is about: an archive's, for its members."""
+    return at.path.partition("!")[0] if ARCHIVES.intersection(at.via) else at.path
 
 
 def _places(rows: Sequence[Observed], versions: Versions) -> tuple[Location, ...]:

@@ -16,6 +16,7 @@ COLUMNS = (
     *("finding_id", "rule_id", "description", "provider", "source", "path", "line", "column", "confidence", "level"),
     *("via", "commit", "row", "field", "places", "same_secret", "state", "decided_by", "reason", "first_seen"),
     *("root", "author", "email", "date", "last_commit", "last_author", "last_email", "last_date", "at_head"),
+    "owners",
 )
 SECRET_SHOWN = 12
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%", "＝", "＋", "－", "＠")  # noqa: RUF001 - spreadsheets take them too
@@ -26,7 +27,12 @@ def format_csv(report: Report) -> Iterator[str]:
     yield _line(COLUMNS)
     for finding in report.findings:
         yield _line(
-            (*_row(finding, report.rule(finding.rule_id)), _root(report.source(finding)), *_commits(finding.commits))
+            (
+                *_row(finding, report.rule(finding.rule_id)),
+                _root(report.source(finding)),
+                *_commits(finding.commits),
+                " ".join(finding.owners),
+            )
         )
 
 

@@ -113,6 +113,7 @@ def _row(finding: ReportFinding, rule: int, group: int) -> list[object]:
         [_point(place) for place in finding.locations[1:]],
         *(("", "", 0) if decision is None else (shown(decision.who), shown(decision.why), decision.when_ns // 10**9)),
         *_commits(finding.commits),
+        list(map(shown, finding.owners)),
     ]
 
 

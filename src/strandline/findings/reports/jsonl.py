@@ -37,6 +37,7 @@ def plain_finding(finding: ReportFinding, rule: RuleFacts, source: SourceFacts |
         **_place(finding.location),
         **({} if source is None else {"root": source.root or source.name}),
         **({} if finding.commits is None else {"commits": finding.commits.plain()}),
+        **({"owners": list(finding.owners)} if finding.owners else {}),
         "level": finding.level.value,
         "nth": finding.nth,
         "secret": bytes.hex(finding.secret),

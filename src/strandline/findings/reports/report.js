@@ -4,7 +4,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const FIELDS = ["id", "rule", "secret", "source", "kind", "path", "point", "place", "confidence", "level", "state",
-    "first", "via", "commit", "cell", "others", "who", "why", "decided", "firstCommit", "lastCommit", "head"];
+    "first", "via", "commit", "cell", "others", "who", "why", "decided", "firstCommit", "lastCommit", "head", "owners"];
   const LEVELS = ["high", "medium", "low"];
   const STATES = ["open", "confirmed", "false-positive", "revoked"];
   const CHUNK = 120;
@@ -37,7 +37,7 @@
     one.folder = slash < 0 ? "." : one.path.slice(0, slash);
     one.top = one.folder.split("/").slice(0, 3).join("/");
     one.day = one.first ? Math.floor(one.first / 86400) : null;
-    one.hay = [one.id, one.ruleName, one.about, one.provider, one.place, one.path, one.commit, one.firstCommit, one.lastCommit, one.why, one.via.join(" ")]
+    one.hay = [one.id, one.ruleName, one.about, one.provider, one.place, one.path, one.commit, one.firstCommit, one.lastCommit, one.why, one.via.join(" "), one.owners.join(" ")]
       .join("\n").toLowerCase();
     return one;
   });
@@ -307,7 +307,7 @@
     const pairs = [
       ["What", one.about || one.ruleName], ["Tags", one.tags.map((tag) => el("span", { class: "tag" }, tag))],
       ["Where", el("code", {}, one.place)], ["Commit", one.commit && el("code", {}, one.commit)],
-      ["First commit", one.firstCommit], ["Last commit", one.lastCommit], ["At HEAD", one.head], ["Cell", one.cell], ["Read through", one.via.join(" → ")],
+      ["Owners", one.owners.join(" ")], ["First commit", one.firstCommit], ["Last commit", one.lastCommit], ["At HEAD", one.head], ["Cell", one.cell], ["Read through", one.via.join(" → ")],
       ["Also in this item", one.others.length ? el("ul", {}, one.others.map((other) => el("li", { class: "mono" }, other))) : ""],
       ["Same secret in", same.length ? el("ul", {}, same.slice(0, 20).map((other) => el("li", { class: "mono" }, other.place)),
         same.length > 20 ? el("li", {}, `and ${many(same.length - 20, "other place", "other places")}`) : null) : ""],

@@ -111,6 +111,7 @@ def _result(finding: ReportFinding, rule: RuleFacts, index: Mapping[str, int]) -
             **({"inner": first.inner} if first.inner else {}),
             **({"commit": first.commit} if first.commit else {}),
             **({"commits": finding.commits.plain()} if finding.commits is not None else {}),
+            **({"owners": list(map(shown, finding.owners))} if finding.owners else {}),
             **({"firstSeen": utc(finding.first_seen_ns)} if finding.first_seen_ns else {}),
         },
     }

@@ -151,6 +151,8 @@ class ReportFinding:
     """Which of the distinct secrets of its rule it is in each of its paths, from 1, in the order of places."""
     commits: CommitSpan | None = None
     """The commits that it is in, if its repository's history was scanned."""
+    owners: tuple[str, ...] = ()
+    """The owners of its path, as CODEOWNERS of its repository has them."""
 
     @property
     def location(self) -> Location:

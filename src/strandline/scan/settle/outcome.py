@@ -29,6 +29,7 @@ from strandline.scan.inventory import (
     touch_inventory,
     write_inventory,
 )
+from strandline.scan.owner_rules import keep_owner_rules
 from strandline.scan.plan.ledger_facts import FACTS
 from strandline.scan.plan.planner import IsNew, Plan, Reason
 from strandline.scan.plan.read_versions import delete_read_versions, inventory_index, load_read_versions, stat_cache
@@ -105,6 +106,7 @@ def settle(
     before = find_inventory(stores.state, request.tenant, request.inputs_digest)
     cache = stat_cache(notes, inventory_index(before, stores.state, request.tenant))
     sums = _Sums(stores, request, cache, is_new)
+    keep_owner_rules(stores.state, request.tenant, request.sources)
     _keep_inventory(stores, request, plan, sums.added(plan), run_id, started_ns)
     delete_read_versions(stores, request, notes.keys)
     return Outcome(
