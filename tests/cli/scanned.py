@@ -11,8 +11,10 @@ from strandline.clock import SystemClock
 from strandline.detect import RuleSet, load_builtin
 from strandline.detect.locations import Location, format_display, format_url
 from strandline.pipeline import Boundary, BoundaryKind, HeldShard, PageBuilder, claim, commit_page
+from strandline.pipeline.errors import BATCH_ROWS_MAX
 from strandline.pipeline.identity import (
     ConnectorInstanceId,
+    RuleFingerprint,
     SecretHash,
     VersionKind,
     connector_instance_id,
@@ -86,13 +88,20 @@ def scan(
         state.stores.coordinator.register_shards(1, key, [InitialShard(0, ShardSpec(b"a", b"z"))], op_id=2)
         shard = claim(state.stores.coordinator, key, worker=7, clock=SystemClock())
         assert isinstance(shard, HeldShard)
-        builder = PageBuilder(shard.context(policy.hash))
-        for source in sources:
-            for path, outcome in source.items.items():
-                if outcome is not None:
-                    builder.add(_item(source, path), _outcome(state, rules, outcome))
-        if len(builder):
-            page = builder.page(Boundary(BoundaryKind.ORDERED_CONTENT, Cursor(b"m")))
+        looked_at = [
+            (source, path, outcome)
+            for source in sources
+            for path, outcome in source.items.items()
+            if outcome is not None
+        ]
+        fingerprints = policy.fingerprints
+        for number, first in enumerate(range(0, len(looked_at), BATCH_ROWS_MAX // 2)):
+            shard.renew()
+            part = looked_at[first : first + BATCH_ROWS_MAX // 2]
+            builder = PageBuilder(shard.context(policy.hash))
+            for source, path, outcome in part:
+                builder.add(_item(source, path), _outcome(state, fingerprints, outcome))
+            page = builder.page(Boundary(BoundaryKind.ORDERED_CONTENT, Cursor(b"m%04d" % number)))
             commit_page(page, state.stores.findings, state.stores.ledger, shard)
         shard.complete()
         _list(state, sources, rules, run)
@@ -103,10 +112,9 @@ def _item(source: FakeSource, path: str) -> Item:
     return Item(stable_item_id(source.tag, source.instance, path.encode()), object_version_id(source.version), kind)
 
 
-def _outcome(state: State, rules: RuleSet, outcome: list[Hit] | Outcome) -> Outcome:
+def _outcome(state: State, fingerprints: Mapping[str, RuleFingerprint], outcome: list[Hit] | Outcome) -> Outcome:
     if not isinstance(outcome, list):
         return outcome
-    fingerprints = rules.policy().fingerprints
     found = [
         FoundSecret(
             *(fingerprints[one.rule], secret(state, one.secret), one.start, one.start + 20),

@@ -103,13 +103,15 @@ def serve_state(
 
 
 @contextmanager
-def serve_parts(parts: Parts, *, allow_changes: bool = True, public_url: str | None = None) -> Iterator[Client]:
-    """Serve the pages of parts for the block, once all of them were read."""
+def serve_parts(
+    parts: Parts, *, allow_changes: bool = True, public_url: str | None = None, is_read: bool = True
+) -> Iterator[Client]:
+    """Serve the pages of parts for the block, once all of them were read, or at once."""
     listening = Listening(public_url=public_url)
     bound = bind(listening)
     access = access_of(listening, bound.getsockname()[1], allow_changes=allow_changes)
     site = Site(access, parts, who="tester")
     with serving(site, listening, bound):
         client = Client(site)
-        eventually(lambda: all(part.reads for part in parts.polled()), "every part is read")
+        eventually(lambda: not is_read or all(part.reads for part in parts.polled()), "every part is read")
         yield client

@@ -4,22 +4,30 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from blake3 import blake3
 
 from strandline.clock import SystemClock
-from strandline.findings import FindingIndex, FindingQuery
+from strandline.detect.locations import Location
+from strandline.findings import FindingIndex, FindingQuery, build_index
+from strandline.findings.reports.values import Report, ReportFinding
 from strandline.pipeline import HeldShard, claim
+from strandline.pipeline.identity import SecretHash
 from strandline.protocol import InitialShard, RunKey, ShardSpec
 from strandline.protocol.shards import ParkReason, ShardStatus
 from strandline.scan.state import State, open_state
+from strandline.web import Parts
 from strandline.web.parts.scans import ScanPart
 from tests.cli.findings_runs import done, rows
 from tests.cli.scanned import FakeSource, hit, scan
-from tests.waiting import eventually
-from tests.web.sites import HOSTILE, Client, plant, serve_state
+from tests.waiting import PATIENCE_S, eventually
+from tests.web.sites import HOSTILE, RULE_IDS, Client, plant, serve_parts, serve_state
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +99,82 @@ class TestFilters:
     @pytest.mark.parametrize("address", ["/findings?state=lost", "/findings?confidence=sure"])
     def test_an_unknown_filter_is_refused_and_never_an_empty_page(self, client: Client, address: str) -> None:
         assert client.get(address).status == 400
+
+    def test_every_word_must_be_there_and_no_character_of_a_place_is_special_but_a_star(self, client: Client) -> None:
+        index = scans_of(client).index
+        every = index.page(FindingQuery(), limit=1000)
+
+        def displays(text: str = "", place: str = "") -> list[str]:
+            return [one.display for one in index.page(FindingQuery(text=text, place=place), limit=1000)]
+
+        words = displays(text="services github Billing")
+        assert words == [
+            one.display for one in every if "services/billing" in one.display and one.finding.rule_id == "github-pat"
+        ]
+        assert displays(place="SERVICES/*/0001?.env") == []
+        assert displays(place="services/_pi/*") == displays(place="services/%/*") == displays(place="services\\*") == []
+        assert displays(place="pi/config/0000") == [
+            one.display for one in every if "pi/config/0000" in one.finding.path
+        ]
+
+
+class TestTheFirstIndex:
+    def test_a_page_says_that_findings_are_being_read_and_the_index_is_built_once(
+        self, where: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        go_on, builds = threading.Event(), []
+
+        def slow(state: State) -> FindingIndex:
+            builds.append(state)
+            assert go_on.wait(PATIENCE_S)
+            return build_index(state)
+
+        monkeypatch.setattr("strandline.web.parts.scans.build_index", slow)
+        with open_state(str(where)) as state, serve_parts(Parts(scans=ScanPart(state)), is_read=False) as client:
+            eventually(lambda: builds, "the index is being built")
+            for address in ("/findings", "/findings/secrets"):
+                assert "data-wait" in client.get(address).text
+            go_on.set()
+            eventually(lambda: ids(client, "/findings"), "the findings are shown")
+            assert len(builds) == 1
+
+
+def test_questions_cost_little_beside_building_the_index() -> None:
+    """Measured in processor time of the same run: no question may pass over the findings one by one."""
+    report = Report(
+        [
+            ReportFinding(
+                finding_id=f"{number:064x}",
+                rule_id=RULE_IDS[number % 3],
+                secret=SecretHash(blake3(b"%d" % (number // 2)).digest()),
+                locations=(Location("file", f"services/{number % 7}/{number:06}.env", 3, 7, 5),),
+                first_seen_ns=number,
+            )
+            for number in range(20_000)
+        ]
+    )
+
+    def cost(work: Callable[[], object]) -> float:
+        began = time.process_time()
+        work()
+        return time.process_time() - began
+
+    indexes: list[FindingIndex] = []
+    built = min(cost(lambda: indexes.append(FindingIndex(report))) for _ in range(3))
+    index = indexes[0]
+    everything = FindingQuery()
+    assert index.groups(everything)[0] == 10_000
+    assert index.facets(FindingQuery(rules=(RULE_IDS[0],))).matching == 6_667
+    texts = iter(f"services/3/ {number}" for number in range(100))
+    questions: list[Callable[[], object]] = [
+        lambda: index.page(everything, first=19_000),
+        lambda: index.page(replace(everything, sort="newest")),
+        lambda: index.groups(everything),
+        lambda: index.facets(replace(everything, rules=(RULE_IDS[0],))),
+        lambda: index.page(replace(everything, text=next(texts))),
+    ]
+    for question in questions:
+        assert min(cost(question) for _ in range(5)) < built / 10
 
 
 class TestSecrets:

@@ -36,6 +36,11 @@ _COMMIT = re.compile(r"[0-9a-f]{0,64}")
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
 _PATH_SAFE = "/!:@$'()*;=,+~"
 _VALUE_SAFE = "/!:@$'()*;~"
+_PLAIN = re.compile(
+    r"([a-z][a-z0-9.+-]{0,15}):([A-Za-z0-9_.\-/!:@$'()*;=,+~]*)"
+    r"#line=([1-9][0-9]{0,17})&column=([1-9][0-9]{0,17})(?:&confidence=([1-9]|10))?(?:&commit=([0-9a-f]{1,64}))?"
+)
+"""A URL without an encoded character, as most are: what it says is what `format_url` writes, without trying."""
 _TEXT_SPACE = {"via": 1024, "row": 512, "field": 512, "inner": 512}
 """Encoded bytes that each of the smaller texts may take; the path has the rest."""
 
@@ -63,9 +68,12 @@ class Location:
     def __post_init__(self) -> None:
         if not _SOURCE.fullmatch(self.source):
             raise InvalidInput("a location's source is a short lower-case word", hint="such as file, git or table")
-        for name in ("line", "column", "confidence"):
-            value: object = getattr(self, name)
-            largest = CONFIDENCE_MAX if name == "confidence" else NUMBER_MAX
+        numbers: tuple[tuple[str, object, int], ...] = (
+            ("line", self.line, NUMBER_MAX),
+            ("column", self.column, NUMBER_MAX),
+            ("confidence", self.confidence, CONFIDENCE_MAX),
+        )
+        for name, value, largest in numbers:
             if not isinstance(value, int) or not 0 <= value <= largest:
                 raise InvalidInput(f"a location's {name} is a whole number within 0 and {largest}")
         if not _COMMIT.fullmatch(self.commit):
@@ -100,6 +108,9 @@ def format_url(location: Location) -> str:
 
 def parse_url(text: str) -> Location:
     """Return the location of a URL; raise `InvalidInput` for any URL that `format_url` does not write."""
+    if plain := _PLAIN.fullmatch(text):
+        source, path, line, column, confidence, commit = plain.groups("")
+        return Location(source, path, int(line), int(column), int(confidence or 0), (), commit)
     source, colon, rest = text.partition(":")
     path, _, query = rest.partition("#")
     values = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)

@@ -1,74 +1,32 @@
 """An index over the findings of a report, for pages: filtered, sorted, counted and grouped in milliseconds.
 
 Which findings are current follows from the inventories of scans, and which decision holds from decisions about findings
-and secrets; neither is a column of the stores. So a report is built once (`build_report`) and laid into a SQLite
-database in memory, which answers questions until the stores change.
+and secrets; neither is a column of the stores. So a report is built once (`build_report`) and laid into columns in
+memory (`index_columns`), which answer questions until the stores change.
 
 Invariants: an index answers as `strandline findings list` does over the same stores; it holds hashes of secrets and no
 byte of one; `refresh` takes over decisions without building it again. It may be used by several threads.
 """
 
-import json
-import sqlite3
 import threading
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from strandline.detect.locations import format_url, parse_url, read_location
+import numpy as np
+
 from strandline.errors import InvalidInput
 from strandline.findings.decisions import Decisions
-from strandline.findings.index_query import FindingQuery, Where, where_of
+from strandline.findings.index_columns import Columns, Mask, Rows, group_of, storable
+from strandline.findings.index_query import FindingQuery
 from strandline.findings.report_builder import RuleBook, build_report
-from strandline.findings.reports.values import Decision, Report, ReportFinding, state_name
+from strandline.findings.reports.values import Report, ReportFinding
 from strandline.pipeline.errors import BATCH_ROWS_MAX
-from strandline.pipeline.identity import FindingId, SecretHash
-from strandline.pipeline.triage import TriageState
+from strandline.pipeline.identity import FindingId
 from strandline.scan.state import State
 
-_TABLE = """
-CREATE TABLE findings (
-    seq INTEGER PRIMARY KEY, id TEXT NOT NULL, rule TEXT NOT NULL, secret BLOB NOT NULL, path TEXT NOT NULL,
-    display TEXT NOT NULL, kind TEXT NOT NULL, source INTEGER NOT NULL, source_name TEXT NOT NULL,
-    confidence INTEGER NOT NULL, level TEXT NOT NULL, state TEXT NOT NULL, first_ns INTEGER NOT NULL,
-    is_new INTEGER NOT NULL, is_gone INTEGER NOT NULL, places TEXT NOT NULL, numbers TEXT NOT NULL,
-    decided TEXT, haystack TEXT NOT NULL
-) STRICT
-"""
-_INDEXES = (
-    "CREATE UNIQUE INDEX by_id ON findings (id)",
-    "CREATE INDEX by_secret ON findings (secret, seq)",
-    "CREATE INDEX by_rule ON findings (rule, seq)",
-    "CREATE INDEX by_state ON findings (state, seq)",
-    "CREATE INDEX by_confidence ON findings (confidence DESC, seq)",
-    "CREATE INDEX by_time ON findings (first_ns DESC, seq)",
-)
-_COLUMNS = (
-    *(
-        "seq",
-        "id",
-        "rule",
-        "secret",
-        "path",
-        "display",
-        "kind",
-        "source",
-        "source_name",
-        "confidence",
-        "level",
-        "state",
-    ),
-    *("first_ns", "is_new", "is_gone", "places", "numbers", "decided"),
-)
-SORTS = {
-    "place": "seq",
-    "newest": "first_ns DESC, seq",
-    "confidence": "confidence DESC, seq",
-    "rule": "rule, seq",
-}
-_FACETS = ("rule", "state", "source_name", "level", "is_new", "is_gone")
-_CACHED_MAX = 64
+SORTS = ("place", "newest", "confidence", "rule")
+_CACHED_MAX = 32
 
 
 class SecretGroup(NamedTuple):
@@ -112,47 +70,51 @@ class FindingIndex:
 
     def __init__(self, report: Report, gone: Iterable[ReportFinding] = ()) -> None:
         self.facts = report.facts
+        self.current = len(report.findings)
+        self._findings = [*report.findings, *gone]
+        sources = [source.name for source in report.facts.sources]
+        self._names = [
+            sources[one.source] if row < self.current and one.source < len(sources) else one.location.source
+            for row, one in enumerate(self._findings)
+        ]
+        self._columns = Columns(self._findings, self._names, len(self._findings) - self.current)
+        self._rows = {one.finding_id: row for row, one in enumerate(self._findings)}
         self._lock = threading.Lock()
-        self._cached: dict[str, object] = {}
-        self._database = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
-        self._database.execute(_TABLE)
-        rows = _rows(report, report.findings, is_gone=False)
-        self._insert(rows)
-        self.current = int(self._one("SELECT count(*) FROM findings"))
-        self._insert(_rows(report, gone, is_gone=True))
-        for statement in _INDEXES:
-            self._database.execute(statement)
-        self._database.execute("ANALYZE")
-
-    def close(self) -> None:
-        """Free the memory."""
-        with self._lock:
-            self._database.close()
+        self._texts: dict[tuple[str, str, str], Mask] = {}
 
     def page(self, query: FindingQuery, *, first: int = 0, limit: int = 100) -> list[IndexedFinding]:
         """Return some of the matching findings, in the order asked for."""
-        order = SORTS.get(query.sort)
-        if order is None:
-            raise InvalidInput(f"{query.sort!r} is not an order", hint=f"one of {', '.join(SORTS)}")
-        where = where_of(query)
-        sql = f"SELECT {', '.join(_COLUMNS)} FROM findings {where.sql} ORDER BY {order} LIMIT ? OFFSET ?"  # noqa: S608 - our own names
-        return [_indexed(row) for row in self._all(sql, (*where.values, limit, first))]
+        return [self._indexed(int(row)) for row in self._matching(query)[first : first + limit]]
 
     def find(self, finding_id: str) -> IndexedFinding | None:
         """Return a finding by its id, or None."""
-        rows = self._all(f"SELECT {', '.join(_COLUMNS)} FROM findings WHERE id = ?", (finding_id,))  # noqa: S608 - our own names
-        return _indexed(rows[0]) if rows else None
+        row = self._rows.get(finding_id)
+        return None if row is None else self._indexed(row)
 
     def ids(self, query: FindingQuery) -> list[FindingId]:
-        """Return the ids of the matching findings, at most as many as one decision may be about."""
-        where = where_of(query)
-        sql = f"SELECT id FROM findings {where.sql} ORDER BY seq LIMIT ?"  # noqa: S608 - our own names
-        return [FindingId(bytes.fromhex(row[0])) for row in self._all(sql, (*where.values, BATCH_ROWS_MAX + 1))]
+        """Return the ids of the matching findings, at most as many as one decision may be about, and one more."""
+        rows = np.flatnonzero(self._mask(query))[: BATCH_ROWS_MAX + 1]
+        return [FindingId(bytes.fromhex(self._findings[row].finding_id)) for row in rows]
 
     def facets(self, query: FindingQuery) -> Facets:
         """Return counts for the filters of a query; a filter's own counts leave it out."""
-        cube = self._cube(replace(query, rules=(), states=(), sources=(), confidence=0, is_new=False, show="all"))
-        return _facets(cube, query)
+        columns = self._columns
+        texts = self._of_texts(query)
+        filters = [
+            columns.rule.among(query.rules),
+            columns.state.among(query.states),
+            columns.source.among(query.sources),
+            columns.confidence >= query.confidence,
+        ]
+        shown = texts & self._shown(query)
+        rules, states, sources, levels = (
+            column.counts(_all(shown, *(one for other, one in enumerate(filters) if other != number)))
+            for number, column in enumerate((columns.rule, columns.state, columns.source, columns.level))
+        )
+        fitting = _all(texts, *filters)
+        matching = int(np.count_nonzero(fitting & shown))
+        new, gone = (int(np.count_nonzero(fitting & column)) for column in (columns.is_new, columns.is_gone))
+        return Facets(matching, rules, states, sources, levels, new, gone)
 
     def counts(self) -> Facets:
         """Return counts of all current findings."""
@@ -160,84 +122,95 @@ class FindingIndex:
 
     def groups(self, query: FindingQuery, *, first: int = 0, limit: int = 100) -> tuple[int, list[SecretGroup]]:
         """Return the number of distinct secrets that match, and some of them, those at most places first."""
-        where = where_of(query)
-        total = int(self._one(f"SELECT count(DISTINCT secret) FROM findings {where.sql}", where.values))  # noqa: S608 - our own names
-        sql = f"""
-            SELECT secret, count(*) AS places, group_concat(DISTINCT source_name), count(DISTINCT path),
-                group_concat(DISTINCT rule), sum(state = 'open'), max(confidence), min(seq) AS at
-            FROM findings {where.sql}
-            GROUP BY secret ORDER BY places DESC, at LIMIT ? OFFSET ?
-        """  # noqa: S608 - our own names
-        return total, [self._group(row) for row in self._all(sql, (*where.values, limit, first))]
+        mask, secrets = self._mask(query), self._columns.secret
+        rows = np.flatnonzero(mask)
+        codes = secrets.rows[rows]
+        places = np.bincount(codes, minlength=len(secrets.values))
+        begins = np.zeros(len(secrets.values), np.int64)
+        begins[codes[::-1]] = rows[::-1]  # the last assignment holds: that of the first row
+        matching = np.flatnonzero(places)
+        ordered = matching[np.lexsort((begins[matching], -places[matching]))]
+        return len(matching), [self._group(int(code), mask) for code in ordered[first : first + limit]]
 
     def report(self, query: FindingQuery) -> Report:
         """Return the matching findings as a report."""
-        where = where_of(query)
-        sql = f"SELECT {', '.join(_COLUMNS)} FROM findings {where.sql} ORDER BY {SORTS[query.sort]}"  # noqa: S608 - our own names
-        found = [_indexed(row).finding for row in self._all(sql, where.values)]
+        found = [self._findings[row] for row in self._matching(query)]
         return Report(found, RuleBook({one.rule_id for one in found}), facts=self.facts)
 
     def refresh(self, state: State, findings: Sequence[FindingId]) -> None:
         """Take over the decisions about findings, and about all findings of their secrets."""
         decisions = Decisions(state)
-        wanted = self._with_same_secrets(findings)
-        ids = [FindingId(bytes.fromhex(one)) for one in wanted]
-        changed = []
-        for first in range(0, len(ids), BATCH_ROWS_MAX):
-            part = ids[first : first + BATCH_ROWS_MAX]
-            for finding, own in zip(part, state.stores.triage.triage_of(state.tenant, part), strict=True):
-                decision = decisions.current(wanted[finding.hex()], own)
-                changed.append((_state_of(decision), _format_decision(decision), finding.hex()))
+        rows = self._with_same_secrets(findings)
+        for first in range(0, len(rows), BATCH_ROWS_MAX):
+            part = rows[first : first + BATCH_ROWS_MAX]
+            ids = [FindingId(bytes.fromhex(self._findings[row].finding_id)) for row in part]
+            for row, own in zip(part, state.stores.triage.triage_of(state.tenant, ids), strict=True):
+                one = self._findings[row]
+                self._findings[row] = replace(one, decision=decisions.current(one.secret, own))
         with self._lock:
-            self._database.execute("BEGIN")
-            self._database.executemany("UPDATE findings SET state = ?, decided = ? WHERE id = ?", changed)
-            self._database.execute("COMMIT")
-            self._cached.clear()
+            self._columns.decide(rows, [self._findings[row].state for row in rows])
 
-    def _with_same_secrets(self, findings: Sequence[FindingId]) -> dict[str, SecretHash]:
-        found: dict[str, SecretHash] = {}
-        sql = "SELECT id, secret FROM findings WHERE secret = (SELECT secret FROM findings WHERE id = ?)"
-        for finding in findings:
-            if finding.hex() not in found:
-                found.update({row[0]: SecretHash(row[1]) for row in self._all(sql, (finding.hex(),))})
-        return found
+    def _with_same_secrets(self, findings: Sequence[FindingId]) -> list[int]:
+        known = [row for finding in findings if (row := self._rows.get(finding.hex())) is not None]
+        codes = dict.fromkeys(int(self._columns.secret.rows[row]) for row in known)
+        return [int(row) for code in codes for row in self._columns.of_secret(code)]
 
-    def _group(self, row: tuple[Any, ...]) -> SecretGroup:
-        secret, places, sources, paths, rules, open_, confidence, seq = row
-        first = self._one("SELECT display FROM findings WHERE seq = ?", (seq,))
-        names = tuple(sorted(sources.split(","))), tuple(sorted(rules.split(",")))
-        return SecretGroup(group_of(secret), places, names[0], paths, names[1], open_, confidence, str(first))
+    def _matching(self, query: FindingQuery) -> Rows:
+        """Return the matching rows in the order asked for."""
+        if query.sort not in SORTS:
+            raise InvalidInput(f"{query.sort!r} is not an order", hint=f"one of {', '.join(SORTS)}")
+        mask, order = self._mask(query), self._columns.order(query.sort)
+        return np.flatnonzero(mask) if order is None else order[mask[order]]
 
-    def _cube(self, query: FindingQuery) -> Mapping[tuple[Any, ...], int]:
-        """Return counts by all values of all filters; one question to the database answers every page of a search."""
-        where: Where = where_of(query)
-        key = repr(where)
+    def _mask(self, query: FindingQuery) -> Mask:
+        columns = self._columns
+        return _all(
+            self._of_texts(query),
+            self._shown(query),
+            columns.rule.among(query.rules),
+            columns.state.among(query.states),
+            columns.source.among(query.sources),
+            columns.confidence >= query.confidence,
+        )
+
+    def _shown(self, query: FindingQuery) -> Mask:
+        columns = self._columns
+        shown = np.array([query.shows(is_gone=False), query.shows(is_gone=True)])[columns.is_gone.astype(np.int64)]
+        return shown & columns.is_new if query.is_new else shown
+
+    def _of_texts(self, query: FindingQuery) -> Mask:
+        """Return the rows that have the texts of a query: looked for once for all pages of a search."""
+        key = query.text, query.place, query.group
         with self._lock:
-            known = self._cached.get(key)
-        if isinstance(known, dict):
-            return known
-        names = ", ".join(_FACETS)
-        sql = f"SELECT {names}, confidence, count(*) FROM findings {where.sql} GROUP BY {names}, confidence"  # noqa: S608 - our own names
-        cube = {row[:-1]: row[-1] for row in self._all(sql, where.values)}
-        with self._lock:
-            if len(self._cached) >= _CACHED_MAX:
-                self._cached.clear()
-            self._cached[key] = cube
-        return cube
+            known = self._texts.get(key)
+        if known is None:
+            known = self._columns.matching_texts(query)
+            with self._lock:
+                while len(self._texts) >= _CACHED_MAX:
+                    del self._texts[next(iter(self._texts))]
+                self._texts[key] = known
+        return known
 
-    def _insert(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        names = (*_COLUMNS[1:], "haystack")
-        marks = ", ".join("?" * len(names))
-        self._database.execute("BEGIN")
-        self._database.executemany(f"INSERT INTO findings ({', '.join(names)}) VALUES ({marks})", rows)  # noqa: S608 - our own names
-        self._database.execute("COMMIT")
+    def _group(self, code: int, mask: Mask) -> SecretGroup:
+        rows = self._columns.of_secret(code)
+        rows = rows[mask[rows]]
+        found = [self._findings[row] for row in rows]
+        return SecretGroup(
+            group=group_of(self._columns.secret.values[code]),
+            findings=len(found),
+            sources=tuple(sorted({self._names[row] for row in rows})),
+            paths=len({one.path for one in found}),
+            rules=tuple(sorted({one.rule_id for one in found})),
+            open=sum(one.state == "open" for one in found),
+            confidence=max(one.location.confidence for one in found),
+            first=storable(found[0].display),
+        )
 
-    def _all(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._lock:
-            return self._database.execute(sql, values).fetchall()
-
-    def _one(self, sql: str, values: Sequence[Any] = ()) -> Any:  # noqa: ANN401 - a cell
-        return self._all(sql, values)[0][0]
+    def _indexed(self, row: int) -> IndexedFinding:
+        one = self._findings[row]
+        return IndexedFinding(
+            one, storable(one.display), self._names[row], group_of(bytes(one.secret)), row >= self.current
+        )
 
 
 def build_index(state: State) -> FindingIndex:
@@ -251,88 +224,8 @@ def build_index(state: State) -> FindingIndex:
     return FindingIndex(report, gone)
 
 
-def group_of(secret: bytes) -> str:
-    """Return a name for a secret's group: too little of its hash to serve as a baseline."""
-    return secret.hex()[:12]
-
-
-def _rows(report: Report, findings: Iterable[ReportFinding], *, is_gone: bool) -> Iterator[tuple[Any, ...]]:
-    names = [source.name for source in report.facts.sources]
-    for one in findings:
-        at = one.location
-        name = names[one.source] if one.source < len(names) and not is_gone else at.source
-        places = json.dumps([[format_url(place), place.length] for place in one.locations])
-        text = f"{one.display}\n{one.rule_id}\n{name}\n{one.finding_id}"
-        yield (
-            *(one.finding_id, one.rule_id, bytes(one.secret), _storable(at.path), _storable(one.display), at.source),
-            *(one.source, name, at.confidence, one.level.value, one.state, one.first_seen_ns),
-            *(int(one.is_new and not is_gone), int(is_gone), places, json.dumps(dict(one.numbers))),
-            *(_format_decision(one.decision), _storable(text.casefold())),
-        )
-
-
-def _storable(text: str) -> str:
-    """Return a text that UTF-8 can hold: bytes of names that are no UTF-8 become question marks here alone."""
-    return text.encode(errors="replace").decode()
-
-
-def _indexed(row: tuple[Any, ...]) -> IndexedFinding:
-    named = dict(zip(_COLUMNS, row, strict=True))
-    locations = tuple(replace(_place(url), length=length) for url, length in json.loads(named["places"]))
-    finding = ReportFinding(
-        finding_id=named["id"],
-        rule_id=named["rule"],
-        secret=SecretHash(named["secret"]),
-        locations=locations,
-        first_seen_ns=named["first_ns"],
-        decision=_parse_decision(named["decided"]),
-        source=named["source"],
-        is_new=bool(named["is_new"]),
-        numbers=json.loads(named["numbers"]),
-    )
-    group = group_of(named["secret"])
-    return IndexedFinding(finding, named["display"], named["source_name"], group, bool(named["is_gone"]))
-
-
-def _place(url: str) -> Any:  # noqa: ANN401 - a location
-    try:
-        return parse_url(url)
-    except InvalidInput:
-        return read_location(url, None)
-
-
-def _format_decision(decision: Decision | None) -> str | None:
-    return None if decision is None else json.dumps([int(decision.state), *decision[1:]])
-
-
-def _parse_decision(text: str | None) -> Decision | None:
-    if text is None:
-        return None
-    state, *rest = json.loads(text)
-    return Decision(TriageState(state), *rest)
-
-
-def _state_of(decision: Decision | None) -> str:
-    return state_name(TriageState.OPEN if decision is None else decision.state)
-
-
-def _facets(cube: Mapping[tuple[Any, ...], int], query: FindingQuery) -> Facets:
-    """Return counts from the counts of all combinations."""
-    found: list[Counter[str]] = [Counter(), Counter(), Counter(), Counter()]
-    matching = new = gone = 0
-    for (rule, state, source, level, is_new, is_gone, confidence), count in cube.items():
-        fits = (
-            *(not query.rules or rule in query.rules, not query.states or state in query.states),
-            *(not query.sources or source in query.sources, confidence >= query.confidence),
-        )
-        shown = query.shows(is_gone=bool(is_gone)) and (not query.is_new or is_new)
-        if shown:
-            for at, value in enumerate((rule, state, source, level)):
-                if all(fit for number, fit in enumerate(fits) if number != at):
-                    found[at][value] += count
-        if all(fits):
-            matching += count if shown else 0
-            new += count if is_new else 0
-            gone += count if is_gone else 0
-    rules, states, sources, levels = found
-    return Facets(matching, rules, states, sources, levels, new, gone)
+def _all(first: Mask, *others: Mask) -> Mask:
+    found = first.copy()
+    for one in others:
+        found &= one
+    return found

@@ -174,6 +174,8 @@ def _places(rows: Sequence[Observed], versions: Versions) -> tuple[Location, ...
 
     A place that many versions share has the commit that brought the first of them.
     """
+    if len(rows) == 1:  # of most findings: nothing is to be merged or sorted
+        return (_place(rows, versions)[1],)
     places: dict[Location, list[Observed]] = {}
     for row in rows:
         at = location_of(row)

@@ -10,8 +10,9 @@ what they show. `guard` stands before all pages and decides by `access`; `site` 
 for each page, `rendering` and `charts` make text of values; `server` listens.
 
 **Trade-offs.** Pages are rendered here, with a small script of our own in the browser (`static/app.js`) and no build
-step; what works without the script: everything but live updates and keys. Findings are laid into an index in memory
-(`strandline.findings.index`), about 1 KiB each, which is built again when the stores have changed.
+step; what works without the script: everything but live updates and keys. Findings are laid into columns
+in memory (`strandline.findings.index`), about 1 KiB each, which answer every question in milliseconds and are built
+again when the stores have changed; the old ones answer until then, and before the first ones a page says that it waits.
 """
 
 from strandline.extras import require as _require

@@ -20,6 +20,8 @@ with needs("web"):
     from starlette.responses import Response, StreamingResponse
 
 PER_PAGE, PER_PAGE_MAX = 100, 1_000
+FIRST_WAIT_S = 0.4
+"""A page waits so long for the first index; then it says that findings are being read, and follows."""
 FORMATS = {
     "csv": (ReportFormat.CSV, "text/csv", "findings.csv"),
     "sarif": (ReportFormat.SARIF, "application/sarif+json", "findings.sarif"),
@@ -58,7 +60,9 @@ def listed(request: Request) -> Response:
     if scans is None:
         return page(request, "findings.html", scans=None, live="")
     query = query_of(request.query_params)
-    index = scans.index
+    index = scans.index_soon(FIRST_WAIT_S)
+    if index is None:
+        return page(request, "findings_wait.html", scans=scans, live="scans")
     first, per = _paging(request)
     facets = index.facets(query)
     return page(
@@ -69,7 +73,7 @@ def listed(request: Request) -> Response:
         fields=_fields(request),
         rows=index.page(query, first=first, limit=per),
         facets=facets,
-        total=facets.matching if not query.group else len(index.ids(query)),
+        total=facets.matching,
         first=first,
         per=per,
         states=list(StateName),
@@ -86,8 +90,11 @@ def grouped(request: Request) -> Response:
     if scans is None:
         return page(request, "findings.html", scans=None, live="")
     query = query_of(request.query_params)
+    index = scans.index_soon(FIRST_WAIT_S)
+    if index is None:
+        return page(request, "findings_wait.html", scans=scans, live="scans")
     first, per = _paging(request)
-    total, groups = scans.index.groups(query, first=first, limit=per)
+    total, groups = index.groups(query, first=first, limit=per)
     return page(
         request,
         "secrets.html",
@@ -95,7 +102,7 @@ def grouped(request: Request) -> Response:
         query=query,
         fields=_fields(request),
         groups=groups,
-        facets=scans.index.facets(query),
+        facets=index.facets(query),
         total=total,
         first=first,
         per=per,

@@ -1,6 +1,7 @@
 """The state of scans: an index of its findings, its coverage, and its runs.
 
-Invariants: an index is built anew when the stores changed, and the old one answers until then; nothing is written but
+Invariants: an index is built anew when the stores changed, and the old one answers until then; before the first one
+is built, a page can say so instead of waiting for it (`index_soon`); nothing is written but
 by the functions that `strandline.findings` and the coordinator have for it.
 """
 
@@ -77,17 +78,31 @@ class ScanPart(Polled[ScanFacts]):
         self._token: object = None
         self._version = 0
         self._building = threading.Lock()
+        self._ready = threading.Event()
         self._rates: dict[int, tuple[Series, Series]] = {}
         self._over: dict[int, RunFacts] = {}
 
     @property
     def index(self) -> FindingIndex:
         """Return the index, built at first use."""
-        with self._building:
-            if self._index is None:
-                self._token = change_token(self.state.stores.database)
-                self._index = build_index(self.state)
-            return self._index
+        if self._index is None:
+            with self._building:
+                if self._index is None:
+                    self._replace_index(change_token(self.state.stores.database))
+        assert self._index is not None  # noqa: S101 - it was built
+        return self._index
+
+    def index_soon(self, within_s: float) -> FindingIndex | None:
+        """Return the index; None if its first build is under way and takes longer than that."""
+        if self._ready.wait(within_s):
+            return self.index
+        return None if self._building.locked() else self.index
+
+    def _replace_index(self, token: object) -> None:
+        fresh = build_index(self.state)
+        self._index, self._token = fresh, token
+        self._version += 1
+        self._ready.set()
 
     def decided(self) -> None:
         """Let pages know that a decision was made here: the index has it already."""
@@ -142,10 +157,11 @@ class ScanPart(Polled[ScanFacts]):
         if known is not None and token == self._token and self._index is not None:
             runs = self._runs() if any(run.status == RunStatus.ACTIVE for run in known.runs) else known.runs
             return self._counted(known, runs)
-        fresh = build_index(self.state)
-        with self._building:
-            self._index, self._token = fresh, token
-            self._version += 1
+        if self._index is None:  # a page may have begun: it is built once
+            fresh = self.index
+        else:
+            self._replace_index(token)
+            fresh = self.index
         listed = current_sources(self.state)
         open_scans = unfinished_scans(self.state)
         return self._counted(

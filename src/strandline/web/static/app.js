@@ -78,6 +78,7 @@ function ticked() {
 const live = document.getElementById("live");
 let busy = false, again = false;
 async function refresh() {
+  if (document.querySelector("[data-wait]")) { load(location.href, { push: false }); return; } // there is more than regions to show
   if (busy) { again = true; return; }
   busy = true;
   try {
@@ -106,7 +107,7 @@ function update(fresh) {
   ticked();
 }
 const stream = new EventSource(`${base}/live`);
-stream.addEventListener("hello", () => { live.hidden = false; live.classList.remove("away"); document.getElementById("live-text").textContent = "live"; });
+stream.addEventListener("hello", () => { live.hidden = false; live.classList.remove("away"); document.getElementById("live-text").textContent = "live"; if (document.querySelector("[data-wait]")) refresh(); });
 stream.addEventListener("changed", (event) => {
   const kinds = JSON.parse(event.data), wanted = main().dataset.live.split(" ");
   if (wanted.includes("*") || kinds.some((kind) => wanted.includes(kind))) refresh();
