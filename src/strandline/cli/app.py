@@ -40,7 +40,9 @@ COMMANDS = (
         "demo:demo",
         "Scan a sample with planted secrets, kill the scan, resume it, and check that no work is repeated.",
     ),
-    LazyCommand("findings", "findings:app", "Findings of scans: list, show, triage, export, coverage, diff."),
+    LazyCommand(
+        "findings", "findings:app", "Findings of scans: list, show, triage, verify, export, coverage, owners, diff."
+    ),
     LazyCommand("rules", "rules:app", "Rules: list, show, test on a file, and why something was or was not found."),
     LazyCommand("ui", "ui:ui", "Show all of it in a browser: findings, coverage, runs, streams, folds, replicas."),
     LazyCommand("fold", "fold:app", "Folds: local copies of buckets that survive restarts."),

@@ -49,8 +49,11 @@ OTHER_MEANING = {
     # A file that says what `list` shows must not say what is decided about.
     *(("findings", "triage", name) for name in ("all", "baseline", "confidence", "ignore-file", "is", "path", "rule")),
     *(("findings", "triage", name) for name in ("everywhere", "no-ignore", "secret", "source", "undo")),
+    # A file that stands in what is scanned must not send secrets anywhere.
+    *(("scan", "scan", name) for name in ("verify", "verify-host")),
+    *(("findings", "verify", name) for name in ("again", "rules", "verify-host")),
 }
-"""Options that mean something else than the key of their name."""
+"""Options that mean something else than the key of their name, or that no file may give."""
 SOURCES = {"scan": frozenset({"paths", "table", "table_key", "journal", "git", "staged", "since", "source_name"})}
 """Parameters that go together: a command line that has one of them takes none of the others from the file."""
 _OF_SPARK = ("master", "conf", "ui", "with_spark")

@@ -1,4 +1,4 @@
-"""`strandline findings`: list, show, triage, export, coverage, owners and diff of the stored findings."""
+"""`strandline findings`: list, show, triage, verify, export, coverage, owners and diff of the stored findings."""
 
 import typer
 
@@ -13,6 +13,11 @@ COMMANDS = (
     ),
     LazyCommand(
         "triage", "findings_triage:triage", "Mark findings as confirmed, false positive, revoked, or open again."
+    ),
+    LazyCommand(
+        "verify",
+        "findings_verify:verify",
+        "Ask the providers of findings whether their secrets are live: one read-only request each.",
     ),
     LazyCommand(
         "export", "findings_export:export", "Write the findings of the last scans to a file, whole or not at all."
@@ -33,7 +38,7 @@ COMMANDS = (
 )
 
 app = typer.Typer(
-    help="Findings of scans: list, show, triage, export, coverage, owners, diff.",
+    help="Findings of scans: list, show, triage, verify, export, coverage, owners, diff.",
     no_args_is_help=True,
     cls=lazy_group(*COMMANDS),
 )

@@ -10,13 +10,14 @@ from strandline.detect.locations import shown
 from strandline.findings.finding_ids import ID_SHOWN
 from strandline.findings.reports.jsonl import plain_finding
 from strandline.findings.reports.values import CommitSpan, Report, ReportFinding, utc
+from strandline.pipeline.verifications import Verification
 
 NARROW_COLUMNS = 100
 
 
 @selecting
 def list_findings(selection: Selection, as_json: AsJson = False) -> None:
-    """List the findings of the last scans, by place.
+    """List the findings of the last scans, by place; those that are verified as live come first.
 
     With --all also those that are gone.
     """
@@ -37,9 +38,11 @@ def print_findings(report: Report, *, as_json: bool) -> None:
     shape, roots = (narrow_row if is_narrow else table_row), _roots(report)
     in_git = not is_narrow and any(finding.commits is not None for finding in report.findings)
     has_owners = not is_narrow and any(finding.owners for finding in report.findings)
+    is_verified = any(finding.verification is not None for finding in report.findings)
     rows = (
         {
             **shape(one),
+            **({"verified": _verified(one.verification)} if is_verified else {}),
             **({"owners": shown(" ".join(one.owners))} if has_owners else {}),
             **({"commits": _commits(one.commits)} if in_git else {}),
             **_root(roots, one),
@@ -84,6 +87,11 @@ def table_row(finding: ReportFinding) -> Record:
         "first seen": utc(finding.first_seen_ns)[:10],
         "state": finding.state,
     }
+
+
+def _verified(answer: Verification | None) -> str:
+    """Return the last answer of a provider in a few words."""
+    return "" if answer is None else f"{answer.state.value} {utc(answer.when_ns)[:10]}"
 
 
 def _commits(span: CommitSpan | None) -> str:

@@ -28,7 +28,7 @@ States = Annotated[
     typer.Option(
         "--is",
         metavar="STATE",
-        help="Findings in this state: open, confirmed, false-positive, revoked; or those new since the scan before.",
+        help="Findings in this state: open, confirmed, false-positive, revoked; new since the scan before; live.",
     ),
 ]
 Confidence = Annotated[

@@ -11,9 +11,10 @@ from strandline.detect.locations import COMMIT_SHOWN, format_display, format_url
 from strandline.findings.detail import FindingDetail, find_detail, location_seen
 from strandline.findings.diff import POLICY_SHOWN
 from strandline.findings.finding_ids import ID_SHOWN, find_ids
-from strandline.findings.reports.values import CommitSpan, level_of, state_name, utc
+from strandline.findings.reports.values import CommitSpan, level_of, plain_verification, state_name, utc
 from strandline.pipeline.reads import Seen
 from strandline.pipeline.triage import TriageState
+from strandline.pipeline.verifications import Verification
 from strandline.scan.state import open_state
 
 COMMITS_SHOWN = 20
@@ -57,6 +58,7 @@ def print_detail(detail: FindingDetail, *, as_json: bool) -> None:
         for one in detail.decisions
     ]
     if as_json:
+        record = {**record, "verification": plain_verification(detail.verification)}
         commits = {"commits": {**span.plain(), "history": [one.plain() for one in versions]}} if span else {}
         print(to_json({**record, "places": places, **commits, "same_secret": others, "decisions": decisions}))
         return
@@ -82,7 +84,15 @@ def _record(detail: FindingDetail) -> Record:
         "at_head": "" if detail.commits is None else "yes" if detail.commits.at_head else "no",
         "first_seen": utc(detail.history.committed_ns),
         "state": state_name(TriageState.OPEN if decision is None else decision.state),
+        "verification": _verification(detail.verification),
     }
+
+
+def _verification(answer: Verification | None) -> str:
+    """Return the last answer of a provider as a sentence."""
+    if answer is None:
+        return ""
+    return f"{answer.state.value}, {utc(answer.when_ns)}, {answer.host}: {answer.reason}"
 
 
 def _commits_title(total: int) -> str:

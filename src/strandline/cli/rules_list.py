@@ -7,6 +7,7 @@ import typer
 
 from strandline.cli.output import AsJson, Record, emit_rows, to_json
 from strandline.cli.rules_options import RulesFile, chosen_rules
+from strandline.cli.rules_show import verification_of
 from strandline.detect import Rule
 from strandline.detect.locations import shown
 
@@ -23,7 +24,7 @@ def list_rules(words: Words = None, rules: RulesFile = None, as_json: AsJson = F
     found = [rule for rule in chosen_rules(rules).rules if _has(rule, words or ())]
     if as_json:
         for rule in found:
-            print(to_json(_row(rule)))
+            print(to_json({**_row(rule), **verification_of(rule.id)}))
         return
     emit_rows(({**_row(rule), "keywords": ", ".join(rule.keywords)} for rule in found), as_json=False)
 

@@ -10,6 +10,7 @@ from strandline.cli.rules_options import RulesFile, chosen_rules
 from strandline.detect import Allowlist, Rule, RuleSet
 from strandline.detect.locations import shown
 from strandline.errors import InvalidInput
+from strandline.verify import provider_of
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the rule.")]
 STOPWORDS_SHOWN = 12
@@ -57,6 +58,18 @@ def _record(rule: Rule) -> Record:
         "requires": [_required(other.rule_id, other.within_lines) for other in rule.required],
         "tags": list(rule.tags),
         "reported": not rule.skip_report,
+        **verification_of(rule.id),
+    }
+
+
+def verification_of(rule_id: str) -> Record:
+    """Return the request that verification makes for a rule's secrets, its host, and what it sends."""
+    provider = provider_of(rule_id)
+    if provider is None:
+        return {"verified_by": "", "verification_sends": ""}
+    return {
+        "verified_by": f"{provider.method} {provider.base}{provider.path}",
+        "verification_sends": provider.sends,
     }
 
 

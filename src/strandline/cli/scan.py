@@ -2,8 +2,9 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,6 +39,7 @@ from strandline.cli.state_options import (
     StateOption,
     TenantOption,
 )
+from strandline.cli.verify_options import Verify, VerifyHosts
 from strandline.config.file import find_file
 from strandline.detect import Limits, RuleSet, load_builtin, load_rules
 from strandline.errors import InvalidInput
@@ -58,6 +60,7 @@ from strandline.scan.workers import FEW_ITEMS
 if TYPE_CHECKING:
     from strandline.alarms import AlarmWatch
     from strandline.cli.scan_alarms import ScanAlarms
+    from strandline.verify import Addresses, Verified
 
 LEASE_S = 30.0
 GITLEAKS_FILE = ".gitleaks.toml"
@@ -203,6 +206,8 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     rule: OnlyRules = None,
     confidence: Confidence = None,
     states: States = None,
+    verify: Verify = False,
+    verify_host: VerifyHosts = None,
     lease_s: Lease = LEASE_S,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = HOST,
@@ -241,6 +246,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         filters.check_rules(rule_set.by_id)
         if follow_on and exit_code is None:  # the end of it is a signal, not a verdict
             exit_code = 0
+        addresses = _addresses(verify_host or (), staged=staged, follow_on=follow_on) if verify else None
         results = ResultOptions(
             form_of(form, output),
             output,
@@ -279,13 +285,29 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
                 follow(state, request_of(state), source, factory, results, monitoring)
         else:
             with opened(where) as state:
-                _scan(state, request_of(state), run_on, results, monitoring)
+                _scan(state, request_of(state), run_on, results, monitoring, addresses)
+
+
+def _addresses(given: Sequence[str], *, staged: bool, follow_on: bool) -> "Addresses | None":
+    """Return the addresses of providers to ask; None, with a word, where verification is ignored."""
+    if staged or follow_on:
+        what = "--staged, which is for hooks" if staged else "--follow"
+        print(f"note: --verify is ignored with {what}; `strandline findings verify` asks later", file=sys.stderr)
+        return None
+    from strandline.verify import parse_addresses  # noqa: PLC0415 - few scans
+
+    return parse_addresses(given)
 
 
 def _scan(
-    state: State, request: ScanRequest, run_on: WorkerOptions, results: ResultOptions, monitoring: Monitoring
+    state: State,
+    request: ScanRequest,
+    run_on: WorkerOptions,
+    results: ResultOptions,
+    monitoring: Monitoring,
+    addresses: "Addresses | None" = None,
 ) -> None:
-    """Run a scan, and print its results."""
+    """Run a scan, ask providers if that is wanted, and print the results."""
     results.check(state.key)
     began = time.monotonic()
     try:
@@ -295,14 +317,34 @@ def _scan(
             monitoring.serve(progress.counts.metrics, *told.metric_sources, health=progress.counts.health()),
         ):
             outcome = run_scan(request, run_on.workers(progress.tell), progress.tell)
+            verified = None if addresses is None else _verify(state, request, results, addresses)
             told.ended(outcome, lambda: results.chosen(scan_report(state, request.inputs_digest), state.key))
     except KeyboardInterrupt:
         results.show_interrupted(results.chosen(scan_report(state, request.inputs_digest), state.key))
     seconds = time.monotonic() - began
     report = results.chosen(scan_report(state, request.inputs_digest, coverage=results.with_coverage), state.key)
     counts = Counts(len(report.findings), len(results.failing(report)))
-    tell = partial(print_outcome, outcome, counts, seconds)
-    results.show(report, outcome_record(outcome, counts, seconds), tell, failed=failed_items(outcome))
+    summary = outcome_record(outcome, counts, seconds)
+    if verified is not None:
+        from strandline.cli.verification import print_verified, verified_record  # noqa: PLC0415 - few scans
+
+        summary = {**summary, "verification": verified_record(verified)}
+
+    def tell() -> None:
+        print_outcome(outcome, counts, seconds)
+        if verified is not None:
+            print_verified(verified)
+
+    results.show(report, summary, tell, failed=failed_items(outcome))
+
+
+def _verify(state: State, request: ScanRequest, results: ResultOptions, addresses: "Addresses") -> "Verified":
+    """Ask the providers of the selected findings."""
+    from strandline.cli.verification import verify_scan  # noqa: PLC0415 - few scans
+
+    selected = replace(results, filters=replace(results.filters, is_live=False))  # which are live is yet to be asked
+    report = selected.chosen(scan_report(state, request.inputs_digest), state.key)
+    return verify_scan(state, request, report.findings, addresses)
 
 
 def _scan_repositories(

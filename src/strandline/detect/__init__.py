@@ -1,8 +1,8 @@
 """Find secrets in bytes, and never keep them.
 
 **Promise.** The same bytes under the same policy give the same findings, on any machine and in any order; no byte
-of a secret leaves the engine; the engine counts every part that it did not scan, so that "nothing found" with full
-coverage means that all bytes were scanned.
+of a secret leaves the engine, unless it is asked for one by its hash; the engine counts every part that it did not
+scan, so that "nothing found" with full coverage means that all bytes were scanned.
 
 **How.** The `engine` scans an item frame by frame (`frames`): the item itself, the members of its archives, and the
 decoded views of both. In each frame
@@ -15,7 +15,8 @@ decoded views of both. In each frame
 
 Very many small values (cells of a table, records of a journal) are scanned together (`Engine.scan_many`), with the
 same results; one pass of the prefilter over many items tells which of them need a scan (`Engine.suspects`).
-`Engine.explain` is a scan that also says which matches it dismissed, and why (`explanation`).
+`Engine.explain` is a scan that also says which matches it dismissed, and why (`explanation`). `Engine.reveal` returns
+the bytes of secrets whose keyed hashes the caller has (`revealed`): only verification asks for them.
 
 **Rules.** `rules` are values, read from and written as the TOML of gitleaks; Strandline's own set is among them. Their
 `expressions` are Go's, parsed into trees over bytes, from which both matchers are built. A rule's fingerprint covers

@@ -5,7 +5,7 @@ holds no byte that it scanned; it pickles by its inputs. The first engine of a r
 an engine made from a `SavedEngine` compiles a rule at the rule's first window.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from strandline.detect.archives.members import UnpackBudget, kind_of, members
@@ -20,10 +20,11 @@ from strandline.detect.matching.prefilter import NamedFiles, Prefilter, Sweep
 from strandline.detect.matching.saved_engine import SavedEngine, maker_of
 from strandline.detect.matching.selection import Known, news, selected
 from strandline.detect.results import Coverage, Found, ItemResult
+from strandline.detect.revealed import Revealed, RevealingTrace
 from strandline.detect.rules.rule import RuleSet
 from strandline.detect.views.decoders import DecodeBudget, may_have_views, views
 from strandline.errors import InvalidInput
-from strandline.pipeline.identity import TenantSecretKey, norm_hash, secret_hash
+from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash, secret_hash
 from strandline.pipeline.policy import Policy
 
 _HELD_TIMES = 4
@@ -94,6 +95,12 @@ class Engine:
         scan = _ItemScan(self.limits, trace)
         self._scan_file(Frame(data, path, commit), scan)
         return trace.explanation(scan.result())
+
+    def reveal(self, data: bytes, wanted: Container[SecretHash], path: str = "", commit: str = "") -> list[Revealed]:
+        """Return the wanted secrets of an item with their bytes; see `strandline.detect.revealed`."""
+        trace = RevealingTrace(self.rules, self.limits, wanted)
+        self._scan_file(Frame(data, path, commit), _ItemScan(self.limits, trace))
+        return trace.revealed
 
     def may_find(self, data: bytes, path: str = "") -> bool:
         """Return whether a scan of an item may find something or skip something, by the prefilter alone.

@@ -13,6 +13,7 @@ from strandline.findings.reports.values import CommitSpan, Decision, RuleFacts
 from strandline.pipeline.identity import FindingId
 from strandline.pipeline.reads import FindingHistory, Seen
 from strandline.pipeline.triage import current
+from strandline.pipeline.verifications import Verification, read_verifications
 from strandline.scan.state import State
 
 SAME_SECRET_MAX = 50
@@ -38,6 +39,8 @@ class FindingDetail:
     decisions: list[Decision]
     decision: Decision | None
     """The current decision, or None."""
+    verification: Verification | None = None
+    """The last answer of the secret's provider, or None."""
 
     @property
     def location(self) -> Location:
@@ -71,6 +74,7 @@ def find_detail(state: State, finding: FindingId) -> FindingDetail:
         same,
         decisions.all_of(secret, history.decisions),
         decisions.current(secret, current(history.decisions)),
+        read_verifications(state.stores.state, state.tenant).get(secret),
     )
 
 

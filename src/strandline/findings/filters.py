@@ -1,6 +1,6 @@
 """Filters: the findings of a report that match a rule, a path, a state, a confidence, a source or an owner.
 
-Invariants: several values of one filter are "or", several filters are "and", and so is `new`; a filter that
+Invariants: several values of one filter are "or", several filters are "and", and so are `new` and `live`; a filter that
 matches no source is an error, never an empty report, and so is one that matches no rule of a scan.
 """
 
@@ -25,9 +25,10 @@ class StateName(StrEnum):
 
 
 class ShownState(StrEnum):
-    """A condition on the state of findings: a state of triage, or new, which narrows the states further."""
+    """A condition on the state of findings: a state of triage, or new or live, which narrow the states further."""
 
     NEW = "new"
+    LIVE = "live"
     OPEN = "open"
     CONFIRMED = "confirmed"
     FALSE_POSITIVE = "false-positive"
@@ -50,6 +51,7 @@ class Filters:
     is_new: bool = False
     owners: Sequence[str] = ()
     """Owners of CODEOWNERS in lower case; `NO_OWNER` stands for findings without an owner."""
+    is_live: bool = False
 
     def apply(self, report: Report) -> Report:
         """Return the report with the matching findings."""
@@ -70,7 +72,7 @@ class Filters:
             return False
         if self.states and finding.state not in self.states:
             return False
-        if self.is_new and not finding.is_new:
+        if (self.is_new and not finding.is_new) or (self.is_live and not finding.is_live):
             return False
         if self.sources and not {finding.location.source, names.get(finding.source, "")}.intersection(self.sources):
             return False
@@ -96,10 +98,11 @@ def make_filters(
 ) -> Filters:
     """Return filters from texts: rules with wildcards, path globs, a confidence as a level or a number."""
     globs = parse_globs("\n".join(paths), "--path") if paths else None
-    decided = [state.value for state in states or () if state is not ShownState.NEW]
-    is_new = ShownState.NEW in (states or ())
+    given = states or ()
+    decided = [state.value for state in given if state not in {ShownState.NEW, ShownState.LIVE}]
+    is_new, is_live = ShownState.NEW in given, ShownState.LIVE in given
     owned = [one.casefold() for one in owners or ()]
-    return Filters(rules or (), globs, decided, _least(confidence), sources or (), is_new, owned)
+    return Filters(rules or (), globs, decided, _least(confidence), sources or (), is_new, owned, is_live)
 
 
 def _least(text: str | None) -> int:

@@ -28,8 +28,9 @@ from strandline.findings.reports.values import (
     RuleFacts,
     in_order,
 )
-from strandline.pipeline.identity import FindingId, PolicyHash, RuleFingerprint, StableItemId
+from strandline.pipeline.identity import FindingId, PolicyHash, RuleFingerprint, SecretHash, StableItemId
 from strandline.pipeline.reads import Observed
+from strandline.pipeline.verifications import Verification, read_verifications
 from strandline.scan.codeowners import CodeOwners
 from strandline.scan.inventory import Inventory, find_inventory
 from strandline.scan.owner_rules import load_owner_rules
@@ -68,7 +69,8 @@ def build_report(
     versions = versions_of(state, listed, (one.row.observation.ovid for one in seen))
     listed = [*listed, *(source for scan in open_scans for source in scan.sources)]
     owners = owners_of(state, listed)
-    findings = in_order(_findings(seen, names, listed, Decisions(state), versions, owners))
+    verified = read_verifications(state.stores.state, state.tenant)
+    findings = in_order(_findings(seen, names, listed, Decisions(state), versions, verified, owners))
     policies = list(dict.fromkeys(one.policy for one in listed))
     facts = ReportFacts(
         tenant=state.name,
@@ -133,6 +135,7 @@ def _findings(
     listed: Sequence[ListedSource],
     decisions: Decisions,
     versions: Versions,
+    verified: Mapping[SecretHash, Verification],
     owners: Sequence[CodeOwners] = (),
 ) -> Iterator[ReportFinding]:
     """Yield each finding once, with all its places."""
@@ -155,6 +158,7 @@ def _findings(
             is_new=bool(listed) and first_ns > listed[first.source].previous_ns,
             commits=versions.span(one.row.observation.ovid for one in group),
             owners=owners[first.source].of(_owned_path(places[0])) if owners else (),
+            verification=verified.get(finding.secret),
         )
 
 
@@ -210,7 +214,8 @@ def findings_by_id(state: State, ids: Iterable[FindingId]) -> dict[FindingId, Re
     if not wanted:
         return {}
     seen = (one for one in _everything(state, []) if one.row.finding.finding_id in wanted)
-    found = _findings(seen, rule_names(state), (), Decisions(state), Versions())
+    verified = read_verifications(state.stores.state, state.tenant)
+    found = _findings(seen, rule_names(state), (), Decisions(state), Versions(), verified)
     return {FindingId(bytes.fromhex(one.finding_id)): one for one in found}
 
 

@@ -58,6 +58,12 @@ from strandline.pipeline.tenant_keys import (
     rotating_value,
 )
 from strandline.pipeline.triage import TriageEvent, TriageState, event_id
+from strandline.pipeline.verifications import (
+    VERIFIED_END,
+    VERIFIED_FIRST,
+    format_verification_key,
+    parse_verification_key,
+)
 
 PAGE_FINDINGS = 200
 _LISTED = 10_000
@@ -177,6 +183,7 @@ class Rotation:
                 safe="the old and the new key are kept; restore the database from a backup and rotate again",
             )
         self._rotate_secret_decisions(connection)
+        self._rotate_verifications(connection)
         self._execute(connection, "delete_state", key=ROTATION_KEY)
         self._put(connection, CHECK_KEY, self._to)
 
@@ -230,6 +237,13 @@ class Rotation:
             secret, when_ns = parse_decision_key(bytes(key))
             self._execute(connection, "delete_state", key=bytes(key))
             self._put(connection, format_decision_key(rotated_hash(self._epoch, secret), when_ns), bytes(value))
+
+    def _rotate_verifications(self, connection: AnyConnection) -> None:
+        found = {"first": VERIFIED_FIRST, "end": VERIFIED_END, "limit": 2**31}
+        for key, value in self._execute(connection, "pages", **found).fetchall():
+            hashed = rotated_hash(self._epoch, parse_verification_key(bytes(key)))
+            self._execute(connection, "delete_state", key=bytes(key))
+            self._put(connection, format_verification_key(hashed), bytes(value))
 
     def _all(self, connection: AnyConnection, name: str, ids: object) -> list[Row]:
         rows: list[Row] = self._execute(connection, name, ids=ids).fetchall()

@@ -16,7 +16,7 @@ COLUMNS = (
     *("finding_id", "rule_id", "description", "provider", "source", "path", "line", "column", "confidence", "level"),
     *("via", "commit", "row", "field", "places", "same_secret", "state", "decided_by", "reason", "first_seen"),
     *("root", "author", "email", "date", "last_commit", "last_author", "last_email", "last_date", "at_head"),
-    "owners",
+    *("owners", "verification", "verified"),
 )
 SECRET_SHOWN = 12
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%", "＝", "＋", "－", "＠")  # noqa: RUF001 - spreadsheets take them too
@@ -32,6 +32,7 @@ def format_csv(report: Report) -> Iterator[str]:
                 _root(report.source(finding)),
                 *_commits(finding.commits),
                 " ".join(finding.owners),
+                *_verification(finding),
             )
         )
 
@@ -67,6 +68,11 @@ def _commits(span: CommitSpan | None) -> tuple[str, ...]:
     first, last = (facts.date for facts in (span.first, span.last))
     author = span.first.author, span.first.email, first
     return *author, span.last.commit, span.last.author, span.last.email, last, "yes" if span.at_head else "no"
+
+
+def _verification(finding: ReportFinding) -> tuple[str, str]:
+    answer = finding.verification
+    return ("", "") if answer is None else (answer.state.value, utc(answer.when_ns))
 
 
 def _line(cells: tuple[str | int, ...]) -> str:

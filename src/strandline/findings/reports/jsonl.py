@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from strandline.detect.locations import Location, format_display, format_url
 from strandline.findings.baselines import format_baseline
-from strandline.findings.reports.values import Report, ReportFinding, RuleFacts, SourceFacts, utc
+from strandline.findings.reports.values import Report, ReportFinding, RuleFacts, SourceFacts, plain_verification, utc
 
 
 def format_jsonl(report: Report) -> Iterator[str]:
@@ -45,6 +45,7 @@ def plain_finding(finding: ReportFinding, rule: RuleFacts, source: SourceFacts |
         "decided": None
         if decision is None
         else {"when": utc(decision.when_ns), "who": decision.who, "why": decision.why},
+        "verification": plain_verification(finding.verification),
         "first_seen": utc(finding.first_seen_ns),
         "other_places": [_place(place) for place in finding.locations[1:]],
     }

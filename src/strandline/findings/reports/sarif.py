@@ -29,6 +29,7 @@ from strandline.findings.reports.values import (
     RuleFacts,
     SourceFacts,
     Status,
+    plain_verification,
     state_name,
     utc,
 )
@@ -91,13 +92,18 @@ def _result(finding: ReportFinding, rule: RuleFacts, index: Mapping[str, int]) -
     first, *others = finding.locations
     described = rule.description.partition(":")[0].rstrip(".") or f"A secret of rule {finding.rule_id}"
     where = f"{shown(first.path)}, line {first.line}" if first.line else finding.display
-    advice = "Revoke it at its issuer, then remove it." if finding.level == Level.HIGH else "Check whether it is real."
+    known = "verified as live" if finding.is_live else f"{finding.level} confidence"
+    advice = (
+        "Revoke it at its issuer, then remove it."
+        if finding.level == Level.HIGH or finding.is_live
+        else "Check whether it is real."
+    )
     result: Object = {
         "ruleId": finding.rule_id,
         "ruleIndex": index[finding.rule_id],
         "level": _LEVELS[finding.level],
         "rank": float(finding.location.confidence * 10),
-        "message": {"text": f"{described} in {where} ({finding.level} confidence). {advice}"},
+        "message": {"text": f"{described} in {where} ({known}). {advice}"},
         "locations": [_location(first, finding.source)],
         "partialFingerprints": {
             "strandlineFinding/v1": finding.finding_id,
@@ -112,6 +118,7 @@ def _result(finding: ReportFinding, rule: RuleFacts, index: Mapping[str, int]) -
             **({"commit": first.commit} if first.commit else {}),
             **({"commits": finding.commits.plain()} if finding.commits is not None else {}),
             **({"owners": list(map(shown, finding.owners))} if finding.owners else {}),
+            **({"verification": verified} if (verified := plain_verification(finding.verification)) else {}),
             **({"firstSeen": utc(finding.first_seen_ns)} if finding.first_seen_ns else {}),
         },
     }

@@ -1,7 +1,8 @@
 """The content of a report: findings, their rules, coverage, and the scan.
 
 Invariants: plain values that hold no scanned byte; a secret is the hash under its tenant's key, and is shown only
-where a baseline needs it; findings are ordered by place, so that the same results give the same report.
+where a baseline needs it; findings are ordered by place, after those that are verified as live, so that the same
+results give the same report.
 """
 
 from collections import Counter
@@ -16,6 +17,7 @@ from strandline.findings.ignores import Ignores, Reason
 from strandline.pipeline.identity import SecretHash
 from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.triage import TriageState
+from strandline.pipeline.verifications import Liveness, Verification
 from strandline.scan.commit_facts import CommitFacts
 from strandline.scan.path_globs import clean_path
 
@@ -153,6 +155,8 @@ class ReportFinding:
     """The commits that it is in, if its repository's history was scanned."""
     owners: tuple[str, ...] = ()
     """The owners of its path, as CODEOWNERS of its repository has them."""
+    verification: Verification | None = None
+    """The last answer of its secret's provider, if that was asked."""
 
     @property
     def location(self) -> Location:
@@ -193,6 +197,11 @@ class ReportFinding:
     def level(self) -> Level:
         """Return the confidence as a word."""
         return level_of(self.location.confidence)
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether the provider of its secret said that it is live."""
+        return self.verification is not None and self.verification.state is Liveness.LIVE
 
     @property
     def order(self) -> tuple[str, int, int, str, str]:
@@ -288,6 +297,10 @@ class Report:
         sources = self.facts.sources
         return sources[finding.source] if finding.source < len(sources) else None
 
+    def only(self, findings: Sequence[ReportFinding]) -> "Report":
+        """Return the report with some of its findings."""
+        return replace(self, findings=findings)
+
     def ignoring(self, ignores: Ignores) -> "Report":
         """Return the report without the ignored findings; each place is checked on its own."""
         kept, counted = [], Counter[Reason]()
@@ -321,8 +334,8 @@ def state_name(state: TriageState) -> str:
 
 
 def in_order(findings: Iterable[ReportFinding]) -> list[ReportFinding]:
-    """Return findings by place, each with its number among the secrets of its rule in each of its paths."""
-    ordered = sorted(findings, key=lambda finding: finding.order)
+    """Return findings by place, live ones first, each with its number among its rule's secrets in each of its paths."""
+    ordered = sorted(findings, key=lambda finding: (not finding.is_live, finding.order))
     places = [(at.path, at.line, at.column, number) for number, one in enumerate(ordered) for at in one.locations]
     secrets: dict[tuple[str, str], dict[SecretHash, int]] = {}
     for path, _, _, number in sorted(places):
@@ -332,6 +345,18 @@ def in_order(findings: Iterable[ReportFinding]) -> list[ReportFinding]:
         replace(one, numbers={at.path: secrets[one.rule_id, at.path][one.secret] for at in one.locations})
         for one in ordered
     ]
+
+
+def plain_verification(verification: Verification | None) -> dict[str, object] | None:
+    """Return a verification for programs."""
+    if verification is None:
+        return None
+    return {
+        "state": verification.state.value,
+        "when": utc(verification.when_ns),
+        "host": verification.host,
+        "reason": verification.reason,
+    }
 
 
 def utc(time_ns: int) -> str:
