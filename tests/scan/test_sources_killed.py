@@ -4,7 +4,7 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from io import BytesIO
 from pathlib import Path
 from uuid import uuid4
@@ -13,8 +13,9 @@ import pytest
 
 from strandline.objects import open_objects
 from strandline.scan.request import ScanRequest
-from strandline.scan.sources import ImageSource, ObjectSource, Source, SqliteSource, StdinSource
+from strandline.scan.sources import ExportSource, ImageSource, ObjectSource, Source, SqliteSource, StdinSource
 from tests.scan.dying import LEASE_S, hours_later, live
+from tests.scan.sources.export_builder import confluence, jira, packed, slack
 from tests.scan.sources.image_builder import Built
 from tests.scan.threaded_workers import TENANT, made, request_for, scanned
 from tests.spark.rows import Rows, rows_of
@@ -22,6 +23,7 @@ from tests.spark.rows import Rows, rows_of
 WRITES = (3, 8, 13)
 """Writes of the stores at which a driver dies: of the plan, of a first page, and of later ones."""
 Made = Iterator[Callable[[], Source]]
+Kind = Callable[[Path, pytest.MonkeyPatch], AbstractContextManager[Callable[[], Source]]]
 
 
 @contextmanager
@@ -65,7 +67,19 @@ def sqlite(folder: Path, _: pytest.MonkeyPatch) -> Made:
     yield lambda: SqliteSource.at(f"sqlite:{folder / 'app.db'}")
 
 
-KINDS = {"sqlite": sqlite, "bucket": bucket, "image": image, "stdin": stdin}
+def export(make: Callable[..., dict[str, str]], **more: str) -> Kind:
+    @contextmanager
+    def opened(folder: Path, _: pytest.MonkeyPatch) -> Made:
+        files = {**make(**more), **{f"attachments/{number}": f"alpha_{number:03}" for number in range(12)}}
+        path = packed(folder / "export.zip", files)
+        yield lambda: ExportSource.at(f"export:{path}")
+
+    return opened
+
+
+ISSUES = "".join(f'<Issue id="{number}" key="X-{number}" summary="alpha_{number:03}"/>' for number in range(12))
+KINDS = {"sqlite": sqlite, "bucket": bucket, "image": image, "stdin": stdin, "slack": export(slack)}
+LONG_KINDS = {"jira": export(jira, more=ISSUES), "confluence": export(confluence)}
 
 
 def stored(request: ScanRequest) -> Rows:
@@ -73,11 +87,11 @@ def stored(request: ScanRequest) -> Rows:
         return rows_of(stores, TENANT)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *(pytest.param(kind, marks=pytest.mark.long) for kind in LONG_KINDS)])
 def test_a_scan_that_is_killed_goes_on_to_the_rows_of_a_calm_one(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with KINDS[kind](tmp_path, monkeypatch) as source:
+    with (KINDS | LONG_KINDS)[kind](tmp_path, monkeypatch) as source:
         calm = request_for(made(str(tmp_path / "calm.db")), source())
         assert scanned(calm).findings
         wanted = stored(calm)

@@ -10,11 +10,20 @@ from urllib.parse import unquote, urlsplit
 
 from strandline.errors import InvalidInput
 from strandline.scan.path_globs import PathGlobs
-from strandline.scan.sources import ImageSource, ObjectSource, Source, SqliteSource, StdinSource, StreamSource
+from strandline.scan.sources import (
+    ExportSource,
+    ImageSource,
+    ObjectSource,
+    Source,
+    SqliteSource,
+    StdinSource,
+    StreamSource,
+)
 
 STDIN = "-"
 _BUCKETS = ("s3://", "gs://", "az://", "memory://")
 _FILE = "file://"
+_EXPORTS = ("export:", "slack:", "jira:", "confluence:")
 _IMAGES = ("docker://", "image:", "oci:", "oci-archive:", "docker-archive:")
 
 
@@ -58,7 +67,7 @@ def path_of(argument: str | Path) -> str | Path:
     return unquote(parts.path)
 
 
-def source_at(argument: str | Path, options: AddressOptions) -> Source | None:
+def source_at(argument: str | Path, options: AddressOptions) -> Source | None:  # noqa: PLR0911 - a kind each
     """Return the source of an address; None for a path."""
     text = str(argument)
     if text == STDIN:
@@ -79,6 +88,8 @@ def source_at(argument: str | Path, options: AddressOptions) -> Source | None:
         return SqliteSource.at(
             text, name=options.name, excludes=options.excludes, leave_out=options.leave_out, size_max=options.size_max
         )
+    if text.startswith(_EXPORTS) and not Path(text).exists():
+        return ExportSource.at(text, name=options.name, excludes=options.excludes, size_max=options.size_max)
     if text.startswith(("nats://", "tls://")):
         return StreamSource.at(text, name=options.name)
     return None

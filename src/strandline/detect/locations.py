@@ -5,6 +5,9 @@
     table:orders.parquet#line=1&column=9&row=42&field=notes         orders.parquet#42/notes:1:9
     journal:events#line=1&column=1&row=1042                         events@1042:1:1
     stream:ORDERS#line=1&column=1&row=1042&field=orders.new         ORDERS/orders.new@1042:1:1
+    slack:general#line=1&column=1&row=1700000000.000100&field=ada   general@1700000000.000100 by ada:1:1
+    jira:ABC-1#line=1&column=1&field=comment/10200                  ABC-1/comment/10200:1:1
+    confluence:ENG/Home#line=1&column=1&row=3                       ENG/Home@3:1:1
     image:app/.env#line=1&column=1&commit=9f86d081…&field=deleted   app/.env@9f86d08 (deleted in a later layer):1:1
 
 The path is that of the item, with those of archive members behind `!`. A URL is ASCII: other characters and bytes are
@@ -133,6 +136,10 @@ def format_display(location: Location) -> str:
             place += f"#{location.row}/{location.field}" if location.field else f"#{location.row}"
         case "stream" if location.row:
             place += f"/{location.field}@{location.row}"
+        case "slack" if location.row:
+            place += f"@{location.row}" + (f" by {location.field}" if location.field else "")
+        case "jira" | "confluence" if location.row or location.field:
+            place += (f"/{location.field}" if location.field else "") + (f"@{location.row}" if location.row else "")
         case "journal" if location.row:
             place += f"@{location.row}"
         case _ if location.commit:

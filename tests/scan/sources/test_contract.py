@@ -1,6 +1,7 @@
 """Every source keeps the contract, and the contract catches sources that do not."""
 
 import inspect
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -15,6 +16,7 @@ import pytest
 from strandline.journal import Journal
 from strandline.objects import open_objects
 from strandline.scan.sources import (
+    ExportSource,
     FileSource,
     GitSource,
     ImageSource,
@@ -28,6 +30,8 @@ from strandline.scan.sources.tables import format_locator
 from strandline.testing import SOURCE_CHECKS, CheckedSource, ContractBroken, SourceCheck, check_source, sources
 from strandline.testing.contract import named
 from tests.scan.sources.broken import CAUGHT_BY, Broken
+from tests.scan.sources.export_builder import confluence, jira, slack
+from tests.scan.sources.export_builder import write as write_export
 from tests.scan.sources.helpers import Repository, write
 from tests.scan.sources.image_builder import Built
 
@@ -131,6 +135,53 @@ def sqlite(folder: Path) -> CheckedSource:
     )
 
 
+def slack_export(folder: Path) -> CheckedSource:
+    numbers = count()
+    write_export(folder, slack())
+
+    def put(data: bytes) -> None:
+        messages = [{"type": "message", "ts": f"170009{next(numbers)}.000100", "text": data.decode()}]
+        write_export(folder, {f"general/2023-12-{10 + next(numbers)}.json": json.dumps(messages)})
+
+    def change(data: bytes) -> None:
+        write_export(folder, slack(data.decode()))
+
+    return CheckedSource(ExportSource.at(f"export:{folder}"), put, change, b"d\0C9\x002023-01-01")
+
+
+def jira_export(folder: Path) -> CheckedSource:
+    added: list[str] = []
+    write_export(folder, jira())
+
+    def put(data: bytes) -> None:
+        added.append(f"<Worklog id='{len(added)}' issue='10101' body='{data.decode()}'/>")
+        write_export(folder, jira(more="".join(added)))
+
+    return CheckedSource(
+        ExportSource.at(f"export:{folder}"),
+        put,
+        lambda data: none(write_export(folder, jira(data.decode(), more="".join(added)))),
+        b"i\0SHOP-99",
+    )
+
+
+def confluence_export(folder: Path) -> CheckedSource:
+    added: list[str] = []
+    write_export(folder, confluence())
+
+    def put(data: bytes) -> None:
+        body = f"<property name='body'>{data.decode()}</property>"
+        added.append(f"<object class='BodyContent'><id name='id'>9{len(added)}</id>{body}</object>")
+        write_export(folder, confluence(extra="".join(added)))
+
+    return CheckedSource(
+        ExportSource.at(f"export:{folder}"),
+        put,
+        lambda data: none(write_export(folder, confluence(data.decode(), extra="".join(added)))),
+        b"p\0ENG\x009999",
+    )
+
+
 def none(_: object) -> None:
     """Return nothing, whatever was returned."""
 
@@ -144,6 +195,9 @@ SOURCES: dict[str, Callable[[Path], CheckedSource]] = {
     "bucket": bucket,
     "image": image,
     "sqlite": sqlite,
+    "slack": slack_export,
+    "jira": jira_export,
+    "confluence": confluence_export,
 }
 
 

@@ -20,6 +20,7 @@ scans as one, with the data that `location` needs to locate a finding.
     objects      an object of a bucket         its ETag and size              the object
     images       a path in an image            the layer's digest             the file
     sqlite       a block of rows of a table    BLAKE3 of its cells            cells with text or bytes
+    exports      a day, an issue, a page, a file BLAKE3 of its texts            messages, fields, versions
     stdin        the standard input            BLAKE3 of its bytes            pieces, one if it is small
 
 `stat_cache` remembers the versions of files by their stat data, by git's rule for racy timestamps.
@@ -43,6 +44,7 @@ if _TYPE_CHECKING:
         ItemUnsettled,
         Problem,
     )
+    from strandline.scan.sources.exports import ExportSource
     from strandline.scan.sources.files import FileSource
     from strandline.scan.sources.git import GitSource
     from strandline.scan.sources.git_history import Seen, format_seen, parse_seen
@@ -71,6 +73,7 @@ __all__ = [
     "SIZE_MAX",
     "VOUCHED",
     "Content",
+    "ExportSource",
     "FileSource",
     "GitSource",
     "ImageSource",
@@ -114,6 +117,7 @@ __getattr__ = _lazy_names(
             "ItemUnsettled",
             "Problem",
         ),
+        "exports": ("ExportSource",),
         "files": ("FileSource",),
         "git": ("GitSource",),
         "git_history": ("Seen", "format_seen", "parse_seen"),

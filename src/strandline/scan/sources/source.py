@@ -43,6 +43,7 @@ Tell: TypeAlias = Callable[[int], None]
 
 _LEFT_OUT = b"strandline.left_out"
 _LOCATION_WORDS = {"fs": FILE, "stdin": FILE, "sqlite": TABLE, "git": GIT, "table": TABLE, "journal": JOURNAL}
+_LOCATION_WORDS |= {"confluen": "confluence"}  # a tag has eight bytes
 
 
 class Part(NamedTuple):

@@ -1,0 +1,154 @@
+"""Streams of records out of the XML of Jira and Confluence, one at a time, whatever the size of the file.
+
+    <entity-engine-xml> <Issue id="…" summary="…"><description>…</description></Issue> …       a record of Jira
+    <hibernate-generic> <object class="Page"><id>…</id><property name="title">…</property> …   a record of Confluence
+
+Invariants: a document type, an entity of its own or an external one is refused before it is expanded; memory is bounded
+by a record, and long values are cut and counted; characters that XML does not allow, which both programs write, are
+spaces.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any
+from xml.parsers import expat
+
+from strandline.errors import InvalidInput
+
+VALUE_BYTES_MAX = 16 << 20
+UNREAD_BYTES_MAX = 64 << 20
+DEPTH_MAX = 64
+_PIECE_BYTES = 1 << 18
+_SPACE = 0x20
+_SPACES = bytes(_SPACE if byte < _SPACE and byte not in b"\t\n\r" else byte for byte in range(256))
+
+
+class XmlRefused(InvalidInput):
+    """XML that is broken, or that holds what no export has."""
+
+
+@dataclass
+class Record:
+    """A record: its kind, and its fields in their order; `references` are ids of others by the name of the field."""
+
+    kind: str
+    fields: dict[str, str] = field(default_factory=dict)
+    references: dict[str, list[str]] = field(default_factory=dict)
+    cut: int = 0
+
+
+def jira_records(stream: IO[bytes]) -> Iterator[Record]:
+    """Yield the entities of Jira."""
+    return _records(stream, _Jira())
+
+
+def confluence_records(stream: IO[bytes]) -> Iterator[Record]:
+    """Yield the objects of Confluence."""
+    return _records(stream, _Confluence())
+
+
+class _Handler:
+    """What the parser tells; complete records wait in `done`."""
+
+    def __init__(self) -> None:
+        self.done: list[Record] = []
+        self.record: Record | None = None
+        self.depth = 0
+        self.text: list[str] = []
+        self.size = 0
+
+    def begin(self, name: str, attributes: dict[str, str]) -> None:
+        self.depth += 1
+        if self.depth > DEPTH_MAX:
+            raise XmlRefused("the XML is nested too deeply")
+        self.text, self.size = [], 0
+        self.element(name, attributes)
+
+    def end(self, name: str) -> None:
+        self.ended(name)
+        if self.depth == 2 and self.record is not None:  # noqa: PLR2004 - below the root
+            self.done.append(self.record)
+            self.record = None
+        self.depth -= 1
+        self.text, self.size = [], 0
+
+    def data(self, text: str) -> None:
+        if self.record is None:
+            return
+        left = max(0, VALUE_BYTES_MAX - self.size)
+        self.text.append(text[:left])
+        self.record.cut += 0 < left < len(text) or (not left and self.size == VALUE_BYTES_MAX)
+        self.size += len(text)
+
+    def element(self, name: str, attributes: dict[str, str]) -> None:
+        raise NotImplementedError
+
+    def ended(self, name: str) -> None:
+        raise NotImplementedError
+
+
+class _Jira(_Handler):
+    def element(self, name: str, attributes: dict[str, str]) -> None:
+        if self.depth == 2:  # noqa: PLR2004 - below the root
+            self.record = Record(name, attributes)
+
+    def ended(self, name: str) -> None:
+        if self.depth > 2 and self.record is not None:  # noqa: PLR2004 - a field with lines of its own
+            self.record.fields[name] = self.record.fields.get(name, "") + "".join(self.text)
+
+
+class _Confluence(_Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: list[str] = []
+
+    def element(self, name: str, attributes: dict[str, str]) -> None:
+        if self.depth == 2:  # noqa: PLR2004 - below the root
+            self.record = Record(attributes.get("class") or name)
+        self._names.append(attributes.get("name", "") if name in {"property", "collection"} else "")
+
+    def ended(self, name: str) -> None:
+        named = self._names.pop()
+        text = "".join(self.text)
+        if self.record is None:
+            return
+        around = next((one for one in reversed(self._names) if one), "")
+        if name == "id" and around:
+            self.record.references.setdefault(around, []).append(text.strip())
+        elif name == "id" and self.depth == 3:  # noqa: PLR2004 - of the record itself
+            self.record.fields["id"] = text.strip()
+        elif named and text.strip():
+            self.record.fields[named] = text
+
+
+def _records(stream: IO[bytes], handler: _Handler) -> Iterator[Record]:
+    parser = _parser(handler)
+    fed = 0
+    try:
+        while piece := stream.read(_PIECE_BYTES):
+            fed += len(piece)
+            parser.Parse(piece.translate(_SPACES), False)  # noqa: FBT003 - expat takes no name
+            if fed - parser.CurrentByteIndex > UNREAD_BYTES_MAX:
+                raise XmlRefused("a value of the XML is too large")
+            yield from handler.done
+            handler.done.clear()
+        parser.Parse(b"", True)  # noqa: FBT003 - as above
+    except expat.ExpatError as error:
+        raise XmlRefused(f"the XML is broken at line {error.lineno}, column {error.offset + 1}") from error
+    yield from handler.done
+
+
+def _parser(handler: _Handler) -> expat.XMLParserType:
+    parser = expat.ParserCreate()
+    parser.buffer_text = True
+    parser.StartElementHandler = handler.begin
+    parser.EndElementHandler = handler.end
+    parser.CharacterDataHandler = handler.data
+
+    def refuse(*_: Any) -> int:  # noqa: ANN401 - expat's arguments differ by handler
+        raise XmlRefused("the XML has a document type or entities of its own", hint="no export has them: check it")
+
+    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
+    parser.ExternalEntityRefHandler = refuse
+    return parser
