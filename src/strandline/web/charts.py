@@ -11,7 +11,7 @@ from typing import NamedTuple
 from strandline.extras import needs
 
 with needs("web"):
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 
 Point = tuple[float, float]
 _WIDTH, _HEIGHT = 240.0, 44.0
@@ -80,21 +80,22 @@ def shard_map(cells: Sequence[Cell], label: str, *, columns: int = 50) -> Markup
     """Return a map of cells, in rows; a cell with a link can be opened."""
     step = _CELL + _GAP
     rows = max(1, -(-len(cells) // columns))
-    drawn = Markup().join(
-        _cell(cell, number % columns * step, number // columns * step) for number, cell in enumerate(cells)
+    drawn = Markup(  # noqa: S704 - every text in a cell is escaped
+        "".join(_cell(cell, number % columns * step, number // columns * step) for number, cell in enumerate(cells))
     )
     return Markup('<svg class="map" viewBox="0 0 {} {}" role="group" aria-label="{}">{}</svg>').format(
         columns * step - _GAP, rows * step - _GAP, label, drawn
     )
 
 
-def _cell(cell: Cell, x: int, y: int) -> Markup:
-    rect = Markup('<rect class="cell {}" x="{}" y="{}" width="{}" height="{}" rx="2"><title>{}</title></rect>').format(
-        cell.kind, x, y, _CELL, _CELL, cell.label
+def _cell(cell: Cell, x: int, y: int) -> str:
+    """Return a cell; put together by hand, because a map has a thousand and `Markup.format` takes 20 µs for each."""
+    label = escape(cell.label)
+    rect = (
+        f'<rect class="cell {escape(cell.kind)}" x="{x}" y="{y}" width="{_CELL}" height="{_CELL}" rx="2">'
+        f"<title>{label}</title></rect>"
     )
-    if not cell.link:
-        return rect
-    return Markup('<a href="{}" aria-label="{}">{}</a>').format(cell.link, cell.label, rect)
+    return f'<a href="{escape(cell.link)}" aria-label="{label}">{rect}</a>' if cell.link else rect
 
 
 def timeline(marks: Iterable[Mark], now_s: float, label: str, *, width: float = 720.0) -> Markup:
