@@ -10,7 +10,7 @@ from tests.cli.runs import run_command
 from tests.spark.lives import MAIN
 from tests.waiting import PATIENCE_S
 
-MODULES, KILL_AFTER_ITEMS = 6_000, 300
+MODULES, KILL_AFTER_ITEMS = 3_000, 300
 SMALLER = f"""
 from strandline.cli import demo, demo_corpus
 demo.KILL_AFTER_ITEMS, demo_corpus.MODULES = {KILL_AFTER_ITEMS}, {MODULES}

@@ -1,7 +1,6 @@
 """What `strandline scan` does without being told: rules, formats, comments, and tables on narrow terminals."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -62,7 +61,7 @@ def test_the_place_comes_first_on_a_narrow_terminal(shop: Repository, monkeypatc
     shop.scan()
     monkeypatch.setattr(findings_list, "is_terminal", lambda: True)
     for columns, first in {60: "place", 160: "id"}.items():
-        monkeypatch.setattr("shutil.get_terminal_size", lambda at=columns: os.terminal_size((at, 24)))
+        monkeypatch.setenv("COLUMNS", str(columns))
         head = run_command("findings", "list", "--state", shop.state).out.splitlines()[1]
         assert head.split()[1] == first
 

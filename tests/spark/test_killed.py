@@ -251,13 +251,10 @@ def two_hosts() -> Iterator[list[str]]:
 
 @pytest.mark.timeout(3600)
 def test_a_scan_on_sqlite_that_is_struck_anywhere_comes_to_the_same(calm: Calm, tmp_path: Path) -> None:
-    hits = 0
-    for seed in range(11, 19):  # a quick machine may be done before the second strike; then another scan is disturbed
-        done = campaign(calm, str(tmp_path / f"state-{seed}"), seed, [kill_java, make_zombie])
-        hits += done.hits_in_the_middle
-        if hits > 1:
+    for seed in range(11, 15):  # a scan may be done before the first strike; then another one is disturbed
+        if campaign(calm, str(tmp_path / f"state-{seed}"), seed, [kill_java, make_zombie]).hits_in_the_middle:
             return
-    raise AssertionError(f"of {8 * 2} strikes {hits} came in the middle of a scan")
+    raise AssertionError("no strike came in the middle of a scan")
 
 
 @pytest.mark.timeout(3600)
