@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Deadlines and slow draws measure a busy machine, not the code; the blob printed on failure replays it.
 settings.register_profile(
-    "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=50
+    "default", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow], max_examples=30
 )
 settings.register_profile("long", settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

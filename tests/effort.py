@@ -1,9 +1,9 @@
 """How hard tests look: `make test` takes a sample of what `make test-long` does in full.
 
-Invariants: a number of examples stands beside the hundred that hypothesis tries by default: `make test` tries half of
-it, `make test-long` ten times as many, and each run draws others. A test that is cut into parts runs the first in
-`make test` and all of them in `make test-long`, and each case is in exactly one part. A long test that is cut runs the
-first in `make test-long`, and the others in a campaign.
+Invariants: a number of examples stands beside the hundred that hypothesis tries by default: `make test` tries three
+tenths of it, `make test-long` ten times as many, and each run draws others. A test that is cut into parts runs the
+first in `make test` and all of them in `make test-long`, and each case is in exactly one part. A long test that is cut
+runs the first in `make test-long`, and the others in a campaign.
 """
 
 from collections.abc import Collection, Sequence

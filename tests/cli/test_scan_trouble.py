@@ -205,7 +205,7 @@ def test_a_disk_that_stays_full_is_told_and_nothing_is_lost(here: Here) -> None:
     "workers", [["--without-spark"], pytest.param(["--with-spark"], marks=pytest.mark.long)], ids=["local", "spark"]
 )
 def test_a_server_that_stops_in_the_middle_and_comes_back_is_waited_for(tmp_path: Path, workers: list[str]) -> None:
-    corpus = plant(tmp_path / "corpus", 150)
+    corpus = plant(tmp_path / "corpus", 80)
     with running_postgres() as server:
         state = server.address("postgres")
         with living([*corpus.arguments(state), *workers]) as lives:
