@@ -26,6 +26,7 @@ from strandline.web import Parts
 from strandline.web.parts.scans import ScanPart
 from tests.cli.findings_runs import done, rows
 from tests.cli.scanned import FakeSource, hit, scan
+from tests.servers_seaweed import SeaweedServer
 from tests.waiting import PATIENCE_S, eventually
 from tests.web.sites import HOSTILE, RULE_IDS, Client, plant, serve_parts, serve_state
 
@@ -352,7 +353,11 @@ def test_pages_are_the_same_over_a_lake_in_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_pages_are_the_same_over_a_lake_in_a_bucket(seaweed_address: str, tmp_path: Path) -> None:
+def test_pages_are_the_same_over_a_lake_in_a_bucket(
+    seaweed_server: SeaweedServer, seaweed_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in seaweed_server.environ.items():
+        monkeypatch.setenv(name, value)
     check_pages(seaweed_address, tmp_path / "tenant.key")
 
 
