@@ -102,3 +102,31 @@ def test_a_dataframe_of_spark_is_scanned_into_a_state(spark: SparkSession, tmp_p
         assert places(scan_report(state, wanted.inputs_digest)) == sorted(str(number) for number in range(0, 40, 4))
         with pytest.raises(InvalidInput, match="no column nothing"):
             scan_table(spark, frame, state, name="orders", key="nothing")
+
+
+@pytest.mark.long
+def test_a_table_behind_jdbc_is_scanned_by_its_key_however_it_is_cut(spark: SparkSession, tmp_path: Path) -> None:
+    """Derby comes with Spark, so its driver is on the class path; other databases need theirs in `spark.jars`."""
+    jvm: Any = spark.sparkContext._jvm  # noqa: SLF001 - the property is one of Java
+    jvm.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
+    url, properties = (
+        f"jdbc:derby:memory:{tmp_path.name};create=true",
+        {"driver": "org.apache.derby.jdbc.EmbeddedDriver"},
+    )
+
+    def stored(frame: pa.RecordBatch) -> None:
+        spark.createDataFrame(frame.to_pandas()).write.jdbc(url, "orders", "overwrite", properties)
+
+    def scan(partitions: int) -> TableScanned:
+        cut = {"column": "id", "lowerBound": 0, "upperBound": 40, "numPartitions": partitions}
+        frame = spark.read.jdbc(url, "orders", properties=properties, **cut)
+        return scan_table(spark, frame, state, name="orders", key="id", version="changed", rules=RULES)
+
+    with open_state(str(tmp_path / "state"), create=True) as state:
+        stored(table())
+        assert scan(3) == TableScanned(40, 40, 10, 0)
+        assert scan(2) == TableScanned(40, 0, 0, 0)
+        rows = table().to_pylist()
+        rows[1] |= {"changed": 2, "text": "alpha_777"}
+        stored(pa.RecordBatch.from_pylist(rows))
+        assert scan(1) == TableScanned(40, 1, 1, 0)
