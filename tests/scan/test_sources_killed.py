@@ -78,8 +78,8 @@ def export(make: Callable[..., dict[str, str]], **more: str) -> Kind:
 
 
 ISSUES = "".join(f'<Issue id="{number}" key="X-{number}" summary="alpha_{number:03}"/>' for number in range(12))
-KINDS = {"sqlite": sqlite, "bucket": bucket, "image": image, "stdin": stdin, "slack": export(slack)}
-LONG_KINDS = {"jira": export(jira, more=ISSUES), "confluence": export(confluence)}
+KINDS = {"sqlite": sqlite, "bucket": bucket, "image": image, "stdin": stdin}
+LONG_KINDS = {"slack": export(slack), "jira": export(jira, more=ISSUES), "confluence": export(confluence)}
 
 
 def stored(request: ScanRequest) -> Rows:
