@@ -142,6 +142,7 @@ def test_live_findings_come_first_and_can_be_asked_for(shop: Shop, tmp_path: Pat
     head, first, *_ = (tmp_path / "r.csv").read_text().splitlines()
     assert head.endswith("verification,verified")
     assert ",live,20" in first
+    assert f"live at 127.0.0.1:{shop.server.port}: the provider accepts it" in (tmp_path / "r.html").read_text()
     said = shop.findings("show", rows[0]["finding_id"]).out
     assert "live, 20" in said
     assert f"127.0.0.1:{shop.server.port}: the provider accepts it" in said.replace("\n", " ")

@@ -114,6 +114,7 @@ def _row(finding: ReportFinding, rule: int, group: int) -> list[object]:
         *(("", "", 0) if decision is None else (shown(decision.who), shown(decision.why), decision.when_ns // 10**9)),
         *_commits(finding.commits),
         list(map(shown, finding.owners)),
+        *_verification(finding),
     ]
 
 
@@ -122,6 +123,14 @@ def _commits(span: CommitSpan | None) -> tuple[str, str, str]:
     if span is None:
         return "", "", ""
     return span.first.text, span.last.text, "yes" if span.at_head else "no"
+
+
+def _verification(finding: ReportFinding) -> tuple[str, int]:
+    """Return the last answer of a provider as text, and its time in seconds."""
+    answer = finding.verification
+    if answer is None:
+        return "", 0
+    return shown(f"{answer.state.value} at {answer.host}: {answer.reason}"), answer.when_ns // 10**9
 
 
 def _cell(at: Location) -> str:

@@ -4,7 +4,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const FIELDS = ["id", "rule", "secret", "source", "kind", "path", "point", "place", "confidence", "level", "state",
-    "first", "via", "commit", "cell", "others", "who", "why", "decided", "firstCommit", "lastCommit", "head", "owners"];
+    "first", "via", "commit", "cell", "others", "who", "why", "decided", "firstCommit", "lastCommit", "head", "owners", "verified", "checked"];
   const LEVELS = ["high", "medium", "low"];
   const STATES = ["open", "confirmed", "false-positive", "revoked"];
   const CHUNK = 120;
@@ -252,10 +252,12 @@
         } }, label, el("span", { class: "arrow", "aria-hidden": "true" }, sorted ? (view.down ? " ↓" : " ↑") : "")));
     }));
   }
+  const isLive = (one) => (one.verified.startsWith("live") ? 1 : 0);
+  // Live ones come first in any order.
   function sorted(rows) {
     const value = COLUMNS.find(([name]) => name === view.sort)[2];
     const sign = view.down ? -1 : 1;
-    return rows.map((one) => [value(one), one]).sort(([a, x], [b, y]) => (a < b ? -sign : a > b ? sign : x.at - y.at)).map(([, one]) => one);
+    return rows.map((one) => [value(one), one]).sort(([a, x], [b, y]) => (isLive(y) - isLive(x) || (a < b ? -sign : a > b ? sign : x.at - y.at))).map(([, one]) => one);
   }
   function lines(rows) {
     if (!view.group) return rows;
@@ -291,7 +293,8 @@
       el("td", { class: "num level" }, el("span", { class: `badge b-${one.level}` }, `${one.confidence} ${one.level}`)),
       el("td", { class: "num alike" }, same > 1 ? el("button", { type: "button", class: "same", title: "Show them", onclick: (event) => { event.stopPropagation(); ask("secret", String(one.secret)); } }, many(same, "place", "places")) : ""),
       el("td", { class: "when" }, day(one.first)),
-      el("td", { class: "state" }, el("span", { class: `badge b-${one.state}` }, words(one.state))));
+      el("td", { class: "state" }, el("span", { class: `badge b-${one.state}` }, words(one.state)),
+        isLive(one) ? el("span", { class: "badge b-high" }, "live") : ""));
     return line;
   }
   function redraw(line, one) {
@@ -311,6 +314,7 @@
       ["Also in this item", one.others.length ? el("ul", {}, one.others.map((other) => el("li", { class: "mono" }, other))) : ""],
       ["Same secret in", same.length ? el("ul", {}, same.slice(0, 20).map((other) => el("li", { class: "mono" }, other.place)),
         same.length > 20 ? el("li", {}, `and ${many(same.length - 20, "other place", "other places")}`) : null) : ""],
+      ["Verified", one.verified && `${one.verified}, ${moment(one.checked)}`],
       ["First seen", moment(one.first)],
       ["Decision", one.decided ? `${words(one.state)}, by ${one.who} on ${moment(one.decided)}${one.why ? ": " + one.why : ""}` : ""],
       ["Source", data.sources[one.source] ? data.sources[one.source].join(": ") : one.kind],
