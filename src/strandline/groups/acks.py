@@ -9,7 +9,7 @@ object
 for all.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +42,14 @@ class Acks:
         if offset < self._until:
             return True
         return bool(self._pages.get(offset >> _SHIFT, 0) >> (offset & _MASK) & 1)
+
+    def isdisjoint(self, offsets: Sequence[int]) -> bool:
+        """Return whether none of some offsets is in; quick where all of them lie above everything that is."""
+        if not offsets:
+            return True
+        if min(offsets) < self._until:
+            return False
+        return not self._pages or not any(offset in self for offset in offsets)
 
     def add(self, offset: int) -> bool:
         """Add an offset; return whether it is new."""

@@ -15,7 +15,15 @@ from typing import Generic, TypeVar
 
 from strandline.errors import InvalidInput
 from strandline.groups.acks import Acks
-from strandline.groups.operations import INFLIGHT, OPERATION_BYTES, WAITING, Run, format_acked, format_entries, runs
+from strandline.groups.operations import (
+    OPERATION_BYTES,
+    WAITING,
+    Run,
+    format_acked,
+    format_entries,
+    format_given,
+    runs,
+)
 from strandline.groups.schedule import Scheduled
 from strandline.groups.state import Delivery, GroupState, checked_offset, checked_time
 
@@ -166,8 +174,7 @@ class CommitPlan:
     def _check(self, change: Change) -> None:
         match change:
             case Mark():
-                for offset in change.offsets:
-                    self._state.check_markable(offset)
+                self._state.check_all_markable(change.offsets)
                 if len(set(change.offsets)) != len(change.offsets):
                     raise InvalidInput("an offset is named twice in one call")
             case Nack() | Extend():
@@ -182,7 +189,7 @@ class CommitPlan:
             case AckBelow():
                 self._acknowledge(index, [(0, change.offset)] if change.offset else [], reserved)
             case Mark():
-                reserved.results[index] = self._given(self._state.mark_many(change.offsets, change.deadline_ns))
+                reserved.results[index] = self._given(self._state.mark_checked(change.offsets, change.deadline_ns))
             case Take():
                 reserved.results[index] = self._given(self._take(change))
             case Nack():
@@ -211,8 +218,8 @@ class CommitPlan:
         return [one for one in given if one.offset not in done]
 
     def _given(self, deliveries: list[Delivery]) -> list[Delivery]:
-        entries = [Scheduled(deadline_ns, offset, count) for offset, count, deadline_ns in deliveries]
-        self._note(INFLIGHT, entries)
+        if deliveries:
+            self.operations.append(format_given(deliveries))
         return deliveries
 
     def _note(self, kind: int, entries: list[Scheduled]) -> None:

@@ -167,6 +167,10 @@ class Group:
         """Return the delivery count of an unacknowledged offset; 0 for an acknowledged or fresh one."""
         return self._engine.ask(lambda state: state.deliveries(offset))
 
+    def delivery_counts(self, offsets: Sequence[int]) -> list[int]:
+        """Return the delivery counts of offsets that `deliverable` or `pop_expired` returned."""
+        return self._engine.ask(lambda state: state.delivery_counts(offsets))
+
     def deliverable(self, limit: int, end_offset: int) -> list[int]:
         """Return the offsets that are deliverable now; another caller may take them first, so prefer `take`."""
         now_ns = self._clock.now_ns()

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from strandline.errors import InvalidInput
 from strandline.groups.acks import runs_of
 from strandline.groups.schedule import Scheduled
-from strandline.groups.state import OFFSET_LIMIT, TIME_LIMIT, GroupState, checked_offset
+from strandline.groups.state import OFFSET_LIMIT, TIME_LIMIT, Delivery, GroupState, checked_offset
 
 ACKED = 1
 INFLIGHT = 2
@@ -62,6 +62,12 @@ def format_acked(runs: Sequence[Run]) -> bytes:
 def format_entries(kind: int, entries: Sequence[Scheduled]) -> bytes:
     """Return the operations that let entries be in flight, or wait."""
     return b"".join([_STRUCT.pack(offset, time_ns, deliveries, kind) for time_ns, offset, deliveries in entries])
+
+
+def format_given(deliveries: Sequence[Delivery]) -> bytes:
+    """Return the operations that let deliveries be in flight."""
+    pack = _STRUCT.pack
+    return b"".join([pack(offset, deadline_ns, count, INFLIGHT) for offset, count, deadline_ns in deliveries])
 
 
 def format_deliveries(kind: int, offsets: npt.NDArray[np.uint64], time_ns: int, deliveries: int) -> bytes:
@@ -123,8 +129,10 @@ def runs(offsets: Iterable[int]) -> list[Run]:
     numbers = [operator.index(offset) for offset in offsets]
     if len(numbers) <= 1:
         return [(checked_offset(number), number + 1) for number in numbers]
-    checked_offset(min(numbers))
-    checked_offset(max(numbers))
+    first = checked_offset(min(numbers))
+    last = checked_offset(max(numbers))
+    if last - first == len(numbers) - 1 and numbers == list(range(first, last + 1)):  # as takers mostly answer
+        return _split([(first, last + 1)])
     ordered = np.sort(np.array(numbers, np.int64))  # `np.unique` takes ten times as long where there are many
     return _split(runs_of(ordered[np.diff(ordered, prepend=-1) > 0]).tolist())
 

@@ -13,7 +13,7 @@ not being the dict's, and never outnumbers the live by more than `_SPARE`. `put`
 amortised.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
@@ -88,6 +88,13 @@ class Schedule:
         if entry is not None:
             self._sweep()
         return entry
+
+    def remove_many(self, offsets: Iterable[int]) -> None:
+        """Remove offsets, those that are here."""
+        pop = self.live.pop
+        for offset in offsets:
+            pop(offset, None)
+        self._sweep()
 
     def next_time(self) -> int | None:
         """Return the earliest time, or None if there are no entries."""

@@ -183,9 +183,21 @@ class GroupState:
         checked = [checked_offset(offset) for offset in offsets]
         if len(set(checked)) != len(checked):
             raise InvalidInput("an offset is named twice in one call")
-        for offset in checked:
-            self.check_markable(offset)
-        return [self._mark(offset, deadline_ns) for offset in checked]
+        self.check_all_markable(checked)
+        return self.mark_checked(checked, deadline_ns)
+
+    def mark_checked(self, offsets: Sequence[int], deadline_ns: int) -> list[Delivery]:
+        """Deliver offsets until a deadline, both checked before; an offset is named once."""
+        waiting = self._waiting
+        counts = [(waiting.remove(offset) or 0) & DELIVERIES_MAX if offset in waiting.live else 0 for offset in offsets]
+        # The count stays within its 32 bits; past four thousand million deliveries an epoch may stand for several.
+        given = [
+            Delivery(offset, count + 1 if count < DELIVERIES_MAX else count, deadline_ns)
+            for offset, count in zip(offsets, counts, strict=True)
+        ]
+        until = deadline_ns << TIME_SHIFT
+        self._inflight.put_many(list(offsets), [until | one[0] << OFFSET_SHIFT | one[1] for one in given])
+        return given
 
     def is_inflight(self, offset: int) -> bool:
         """Whether an offset is in flight."""
@@ -200,6 +212,11 @@ class GroupState:
         offset = checked_offset(offset)
         entry = self._inflight.live.get(offset) or self._waiting.live.get(offset) or 0
         return entry & DELIVERIES_MAX
+
+    def delivery_counts(self, offsets: Iterable[int]) -> list[int]:
+        """Return what `deliveries` returns for each of some offsets that this state named."""
+        inflight, waiting = self._inflight.live, self._waiting.live
+        return [(inflight.get(offset) or waiting.get(offset) or 0) & DELIVERIES_MAX for offset in offsets]
 
     # Answering otherwise
 
@@ -246,6 +263,12 @@ class GroupState:
             raise Conflict(f"offset {offset} is in flight", hint="wait until it is answered or its deadline passes")
         if offset in self._acks:
             raise Conflict(f"offset {offset} is acknowledged", hint="go on with the next one")
+
+    def check_all_markable(self, offsets: Sequence[int]) -> None:
+        """Raise `Conflict` where one of some offsets is acknowledged or in flight."""
+        if not self._inflight.live.keys().isdisjoint(offsets) or not self._acks.isdisjoint(offsets):
+            for offset in offsets:  # to name the one
+                self.check_markable(offset)
 
     def check_inflight(self, offset: int, epoch: int | None) -> int:
         """Return the delivery count of an offset in flight; `StaleDelivery` where it is not, or not this delivery."""
@@ -346,8 +369,6 @@ class GroupState:
 def _remove_range(schedule: Schedule, start: int, end: int) -> None:
     """Remove [start, end), iterating over the smaller of range and entries."""
     if end - start <= len(schedule):
-        for offset in range(start, end):
-            schedule.remove(offset)
+        schedule.remove_many(range(start, end))
         return
-    for offset in [offset for offset in schedule.live if start <= offset < end]:
-        schedule.remove(offset)
+    schedule.remove_many([offset for offset in schedule.live if start <= offset < end])

@@ -344,13 +344,14 @@ class JournalStorage:
         found: dict[int, Record] = {}
         for start, end in _runs(sorted(offsets)):
             self._read_run(group, start, end, found)
-        return [_message(found[offset], group.deliveries(offset)) for offset in offsets if offset in found]
+        counts = zip(offsets, group.delivery_counts(offsets), strict=True)
+        return [_message(found[offset], count) for offset, count in counts if offset in found]
 
     def _read_run(self, group: Group, start: int, end: int, found: dict[int, Record]) -> None:
         while start < end:
             try:
                 records = self._cache.read(start, end)
-                found.update((record.offset, record) for record in records)
+                found.update(zip(range(start, start + len(records)), records, strict=True))
                 start += len(records)
             except OffsetsLost as lost:
                 start = self._skip(group, lost.offset, lost.resume_at)
@@ -366,7 +367,8 @@ class JournalStorage:
 
     def _bury(self, group: Group, offsets: Sequence[int]) -> bool:
         """Make dead letters of what was delivered too often; return whether there was any."""
-        if not any(map(self._is_worn(group), offsets)):
+        limit = self._config.deliveries_max
+        if limit is None or max(group.delivery_counts(offsets), default=0) < limit:
             return False
         with self._burying:
             # No letter for a delivery that a crash could take back, nor from a group that can acknowledge nothing more.
@@ -395,11 +397,15 @@ class JournalStorage:
 
 
 def _message(record: Record, deliveries: int) -> Message:
-    return Message(record.offset, record.value, record.key, record.headers, deliveries)
+    offset, value, key, headers, _ = record
+    return Message(offset, value, key, headers, deliveries)
 
 
 def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield ascending offsets as (start, exclusive end) of neighbours."""
+    if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:
+        yield offsets[0], offsets[-1] + 1
+        return
     start = end = -1
     for offset in offsets:
         if offset != end:

@@ -18,8 +18,8 @@ RECORDS_MAX = 4096
 BYTES_MAX = 4 * 1024 * 1024
 AHEAD_RECORDS = 256
 AHEAD_BYTES = 256 * 1024
-FEW = 64
-"""An append of more records is one batch, and found fast enough."""
+FEW = 1024
+"""An append of more records would take a large part of the cache, and is found fast enough."""
 
 
 class RecordCache:
@@ -41,8 +41,8 @@ class RecordCache:
         """Keep what was just appended, if it is little enough."""
         if len(values) > FEW or not all(_is_plain(column) for column in (values, keys, headers)):
             return
-        rows = zip(values, keys or repeat(None), headers or repeat(None), strict=False)
-        self._keep([Record(base_offset + at, *row, None) for at, row in enumerate(rows)])
+        offsets = range(base_offset, base_offset + len(values))
+        self._keep(list(map(Record, offsets, values, keys or repeat(None), headers or repeat(None), repeat(None))))
 
     def read(self, start: int, end: int) -> list[Record]:
         """Return the first records of [start, end), at least one; raises what `Journal.scan` raises."""
@@ -83,8 +83,9 @@ class RecordCache:
 
 def _is_plain(column: Sequence[bytes] | None) -> bool:
     """Whether the values of a column cannot be changed afterwards."""
-    return column is None or all(type(value) is bytes for value in column)
+    return column is None or set(map(type, column)) <= {bytes}
 
 
 def _size(record: Record) -> int:
-    return len(record.value) + len(record.key or b"") + len(record.headers or b"")
+    _, value, key, headers, _ = record
+    return len(value) + (len(key) if key else 0) + (len(headers) if headers else 0)
