@@ -326,6 +326,29 @@ def test_a_busy_store_does_not_keep_another_from_the_executor_they_share() -> No
             first.drain()
 
 
+def test_a_caller_that_leads_keeps_others_waiting_and_hands_over_what_gathered() -> None:
+    store = Store()
+    later = LaterExecutor()
+    idle: list[int] = []
+    gather = Gather(
+        store.commit, later, queue_bytes_max=100, batch_bytes_max=100, idle=lambda: idle.append(len(store.commits))
+    )
+    assert gather.lead()
+    assert not gather.lead()
+    request = Numbered(1)
+    gather.run(request)
+    assert not store.commits
+    gather.follow()
+    assert not idle
+    assert not gather.lead()  # what gathered is the executor's to commit
+    later.run_all()
+    assert (store.commits, idle, request.settled) == ([[1]], [1], True)
+    assert gather.lead()
+    gather.follow()
+    assert idle == [1, 1]
+    gather.drain()
+
+
 def test_idle_is_called_when_nothing_more_is_queued() -> None:
     store = Store()
     executor = LaterExecutor()

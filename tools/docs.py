@@ -43,7 +43,7 @@ GUIDES = (
     "alarms",
     "ui",
 )
-PROJECT = ("glossary", "guarantees", "campaigns", "benchmarks", "seeds")
+PROJECT = ("glossary", "guarantees", "campaigns", "benchmarks", "performance", "seeds")
 ROOT_PAGES = {"README.md": "index.md", "ARCHITECTURE.md": "", "CONTRIBUTING.md": "", "CHANGELOG.md": ""}
 WITHOUT_REFERENCE = ("cli",)
 """Packages that users run and never import."""

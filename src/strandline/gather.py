@@ -99,6 +99,26 @@ class Gather(Generic[T]):
         self._changed = threading.Condition(self._lock)
         self._waiting = 0
 
+    def lead(self) -> bool:
+        """Return whether nothing is queued or committed, so that the caller commits alone now; then `follow` is due.
+
+        A lone caller needs no request, and does not wait.
+        """
+        with self._lock:
+            if self._committing:
+                return False
+            self._committing = True
+            return True
+
+    def follow(self) -> None:
+        """End what `lead` began, whether or not it failed: let others commit what gathered meanwhile."""
+        try:
+            if not self._pending:
+                self._idle()
+        finally:
+            if self._release():
+                self._hand_over()
+
     def run(self, request: T) -> None:
         """Queue a request, and commit in this thread if no other does; `request.wait()` has the outcome."""
         if self._enqueue(request):

@@ -18,8 +18,10 @@ from strandline.journal.batch import (
     BadBatch,
     format_batch,
     format_lost,
+    format_record,
     parse_batch,
     parse_header,
+    record_bytes,
 )
 from strandline.journal.columns import Columns, columns_of, merge
 from strandline.sim import SimDisk
@@ -121,6 +123,21 @@ def test_clipping_by_bytes_takes_all_that_fit_and_one_at_least(values: list[byte
     if len(part) < len(whole):
         assert whole.clip(whole.base_offset, part.next_offset + 1).payload_bytes > bytes_max
     assert len(whole.clip(whole.next_offset).clip_bytes(bytes_max)) == 0
+
+
+@given(st.binary(max_size=300), st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 2**32 - 1))
+def test_the_batch_of_one_value_is_the_same_however_it_is_formatted(
+    value: bytes, base: int, durable: int, tag: int
+) -> None:
+    buffers, size = format_batch(base, durable, 99, columns([value]), tag)
+    assert format_record(base, durable, 99, value, tag) == b"".join(buffers)
+    assert record_bytes(value) == size
+
+
+@given(VALUES, st.integers(0, 7))
+def test_a_single_record_is_the_one_among_all(values: list[bytes], shape: int) -> None:
+    batch = parsed(stored(values, shape))
+    assert [batch.record(offset) for offset in range(batch.base_offset, batch.next_offset)] == list(batch.records())
 
 
 class TestArrow:

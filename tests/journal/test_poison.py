@@ -122,6 +122,21 @@ class TestACommitThatFails:
             assert journal.next_offset in (1, 2)
             assert values_of(journal)[0] == bytes(600)
 
+    def test_a_failed_fsync_of_room_that_was_filled_poisons(self) -> None:
+        """It may have been told of the loss of records that were only written: no later fsync may vouch for them."""
+        disk, saboteur = SimDisk(), Saboteur()
+        config = JournalConfig(segment_bytes_max=64 * KiB, reserve_bytes_max=700)
+        journal = open_sim(WatchedDisk(disk, saboteur), config)
+        journal.append([bytes(500)])
+        journal.append([b"only written"], durability=WRITTEN)
+        saboteur.fail("sync", ".journal", code=errno.ENOSPC)
+        with pytest.raises(CommitFailed):
+            journal.append([bytes(600)])
+        assert saboteur.error is None
+        assert journal.next_offset == 2, "it failed before anything was written"
+        assert journal.durable_offset == 1
+        check_poisoned(journal)
+
     @FAILURES
     def test_a_write_that_was_done_in_part_is_not_there_afterwards(self, code: int) -> None:
         for part in range(1, 40):

@@ -192,6 +192,43 @@ class TestReserve:
         with open_sim(disk) as journal:
             assert values_of(journal) == numbered(0, 30, 300)
 
+    def test_room_for_small_durable_appends_is_filled_with_zeros_once_a_segment_is_in_use(self) -> None:
+        tally = Tally()
+        with open_sim(WatchedDisk(SimDisk(), tally), JournalConfig()) as journal:
+            journal.append([bytes(1000)])
+            assert tally.times["allocate"] == 1
+            tally.clear()
+            for _ in range(200):
+                journal.append([bytes(1000)])
+            assert not tally.times["allocate"]
+            assert tally.bytes["pwritev"] > 2 * 64 * KiB + 200 * 1000
+            assert tally.times["sync"] <= 200 + 3, "one for each append, and one for each room"
+
+    def test_room_for_others_is_only_allocated(self) -> None:
+        tally = Tally()
+        with open_sim(WatchedDisk(SimDisk(), tally), JournalConfig()) as journal:
+            journal.append([bytes(100 * KiB)])
+            written = tally.bytes["pwritev"]
+            for _ in range(5):
+                journal.append([bytes(100 * KiB)])
+            for _ in range(1000):
+                journal.append([bytes(1000)], durability=WRITTEN)
+            assert tally.bytes["pwritev"] - written < 5 * 101 * KiB + 1000 * 1200
+            assert tally.times["allocate"] > 1
+
+    def test_no_room_to_fill_is_no_reason_to_fail(self) -> None:
+        def watch(operation: str, path: Path, size: int) -> None:
+            if operation == "pwritev" and path.suffix == ".journal" and size > 400:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        disk = SimDisk()
+        config = JournalConfig(segment_bytes_max=4 * KiB, reserve_bytes_max=1000)
+        with open_sim(WatchedDisk(disk, watch), config) as journal:
+            for number in range(30):
+                journal.append(numbered(number, number + 1, 300))
+        with open_sim(disk) as journal:
+            assert values_of(journal) == numbered(0, 30, 300)
+
     def test_the_reserve_may_change_from_one_opening_to_the_next(self) -> None:
         disk = SimDisk()
         number = 0

@@ -41,6 +41,11 @@ _SMALL = 8192
 _PADDING = [bytes(n) for n in range(8)]
 _CRC = struct.Struct("<I")
 _LAST = struct.Struct("<i")
+_MAGIC_AND_CRC = struct.Struct("<II")
+_AFTER_CRC_OF_ONE = struct.Struct("<IIQQqHHIii")
+"""The header after its checksum, and the two offsets of a column with one value."""
+_PAIR = struct.Struct("<ii")
+_TIME = struct.Struct("<q")
 
 
 class BadBatch(Exception):
@@ -100,6 +105,20 @@ def format_batch(
         body.append(columns.timestamps.tobytes())
     fields = (columns.count, base_offset, durable_offset, append_ns, columns.present, 0, tag)
     return _seal(fields, body)
+
+
+def record_bytes(value: bytes) -> int:
+    """Return how many bytes `format_record` takes for a value."""
+    return HEADER_BYTES + 8 + len(value) + -len(value) % 8
+
+
+def format_record(base_offset: int, durable_offset: int, append_ns: int, value: bytes, tag: int = 0) -> bytes:
+    """Return a batch of one record that is only a value: what `format_batch` returns, in a third of the time."""
+    size = len(value)
+    pad = _PADDING[-size % 8]
+    fields = (size + len(pad) + 8, 1, base_offset, durable_offset, append_ns, HAS_VALUE, 0, tag, 0, size)
+    rest = _AFTER_CRC_OF_ONE.pack(*fields) + value + pad
+    return _MAGIC_AND_CRC.pack(MAGIC, crc32c(rest)) + rest
 
 
 def format_lost(base_offset: int, count: int, body_bytes: int) -> bytes:
@@ -287,6 +306,25 @@ class Batch:
         )
         return map(Record._make, columns)
 
+    def record(self, offset: int) -> Record:
+        """Return the record at an offset of this batch, as `records` would."""
+        data, at = self._data, offset - self._header.base_offset
+        present = self._header.present
+        found: list[bytes] = []
+        for span in self._spans:
+            begin, end = _PAIR.unpack_from(data, span.offsets + 4 * at)
+            found.append(data[span.data + begin : span.data + end])
+        if present == HAS_VALUE:
+            return Record(offset, found[0], None, None, None)
+        times_at = self._position + self.stored_bytes - 8 * (self._header.records - at)
+        return Record(
+            offset,
+            found[0],
+            found[1] if present & HAS_KEY else None,
+            found[-1] if present & HAS_HEADERS else None,
+            _TIME.unpack_from(data, times_at)[0] if present & HAS_TIMESTAMPS else None,
+        )
+
     def to_arrow(self) -> pa.RecordBatch:
         """Return the records as an Arrow record batch over the same memory; `offset` is the only column made anew."""
         buffer = pa.py_buffer(self._data)
@@ -330,7 +368,7 @@ class Batch:
     def _bytes(self, span: _Span) -> list[bytes]:
         data = self._data
         if len(self) == 1:
-            begin, end = struct.unpack_from("<ii", data, span.offsets + 4 * self._first)
+            begin, end = _PAIR.unpack_from(data, span.offsets + 4 * self._first)
             return [data[span.data + begin : span.data + end]]
         offsets = (self._offsets(span) + np.int64(span.data)).tolist()
         return [data[begin:end] for begin, end in pairwise(offsets)]

@@ -28,7 +28,7 @@ _UNIT_BYTES = 8
 _UNITS_MAX = (1 << 32) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Frontier:
     """The readable range."""
 

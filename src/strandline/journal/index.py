@@ -64,6 +64,14 @@ class Index:
             return self.base_offset, SEGMENT_HEADER_BYTES
         return self.offsets[i], self.positions[i]
 
+    def stretch(self, offset: int) -> tuple[int, int, int | None, int | None]:
+        """Return (offset, position) of the entry at or before `offset` and of the one after it, None for the last."""
+        i = bisect_right(self.offsets, offset)
+        base, position = (self.offsets[i - 1], self.positions[i - 1]) if i else (self.base_offset, SEGMENT_HEADER_BYTES)
+        if i == len(self.offsets):
+            return base, position, None, None
+        return base, position, self.offsets[i], self.positions[i]
+
     def cut(self, end_offset: int) -> None:
         """Forget entries at or above `end_offset`."""
         keep = bisect_right(self.offsets, end_offset - 1) if end_offset else 0

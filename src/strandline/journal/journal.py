@@ -7,12 +7,12 @@ asked to be; opening either yields a journal with contiguous offsets or raises a
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from strandline.clock import Clock, SystemClock
 from strandline.errors import Closed, CommitFailed, InvalidInput
@@ -22,8 +22,8 @@ from strandline.gather import Gather
 from strandline.journal.appends import Append, Appended
 from strandline.journal.async_iteration import in_a_thread
 from strandline.journal.batch import Batch, Record
-from strandline.journal.columns import Timestamps, Values, columns_of
-from strandline.journal.config import SYNCED, Durability, JournalConfig, MiB, check_durability
+from strandline.journal.columns import Columns, Timestamps, Values, columns_of
+from strandline.journal.config import SYNCED, Durability, JournalConfig, KiB, MiB, check_durability
 from strandline.journal.folder import lock_folder, recover
 from strandline.journal.lost_offsets import note_lost, read_lost_file
 from strandline.journal.quarantine import has_quarantine
@@ -31,7 +31,11 @@ from strandline.journal.reader import Reader
 from strandline.journal.segment import SEGMENT_HEADER_BYTES
 from strandline.journal.writer import Writer
 
+T = TypeVar("T")
+
 GATHER_BYTES_MAX = 8 * MiB
+SHORT_BYTES_MAX = 4 * KiB
+"""A single value up to this size is copied into its batch; a longer one is written from where it is."""
 
 
 class Journal:
@@ -53,6 +57,7 @@ class Journal:
             batch_bytes_max=min(GATHER_BYTES_MAX, config.segment_bytes_max - SEGMENT_HEADER_BYTES),
             idle=writer.publish_when_idle,
         )
+        self._short_bytes_max = min(SHORT_BYTES_MAX, config.record_bytes_max, config.append_bytes_max)
         self._held = ExitStack()
         self._closing = threading.Lock()
         self._is_closed = False
@@ -134,11 +139,27 @@ class Journal:
 
         Columns are sequences of bytes, or Arrow binary arrays, of equal length; timestamps are nanoseconds.
         """
-        append = self._prepare(values, keys, headers, timestamps, durability)
-        if append is None:
+        if keys is None and headers is None and timestamps is None and type(values) is list and len(values) == 1:
+            value = values[0]
+            if type(value) is bytes and len(value) <= self._short_bytes_max and self._gather.lead():
+                return self._append_alone(self._writer.commit_value, value, durability)
+        columns = self._columns(values, keys, headers, timestamps, durability)
+        if not columns.count:
             return self._nothing()
+        if self._gather.lead():
+            return self._append_alone(self._writer.commit_columns, columns, durability)
+        append = Append(columns, durability)
         self._gather.run(append)
         return append.wait()
+
+    def _append_alone(self, commit: Callable[[T, Durability], Appended], what: T, durability: Durability) -> Appended:
+        """Commit while no other caller is here: without a queue, or a request to wait for."""
+        try:
+            self._refuse_if_unusable()
+            check_durability("durability", durability)
+            return commit(what, durability)
+        finally:
+            self._gather.follow()
 
     def append_soon(
         self,
@@ -192,10 +213,20 @@ class Journal:
         timestamps: Timestamps | None,
         durability: Durability,
     ) -> Append | None:
+        columns = self._columns(values, keys, headers, timestamps, durability)
+        return Append(columns, durability) if columns.count else None
+
+    def _columns(
+        self,
+        values: Values,
+        keys: Values | None,
+        headers: Values | None,
+        timestamps: Timestamps | None,
+        durability: Durability,
+    ) -> Columns:
         self._refuse_if_unusable()
         check_durability("durability", durability)
-        columns = columns_of(values, keys, headers, timestamps, self._config)
-        return Append(columns, durability) if columns.count else None
+        return columns_of(values, keys, headers, timestamps, self._config)
 
     def _nothing(self) -> Appended:
         return Appended(self.next_offset, 0)

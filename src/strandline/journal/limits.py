@@ -3,11 +3,15 @@
 import errno
 
 from strandline.files import File
-from strandline.journal.config import JournalConfig, KiB
+from strandline.journal.config import GiB, JournalConfig, KiB, MiB
 from strandline.journal.segment import SEGMENT_HEADER_BYTES
 from strandline.journal.view import Segment, View
 
 RESERVE_BYTES_MIN = 64 * KiB
+FILL_BYTES_MAX = MiB
+"""How much is filled with zeros at once: the append that does it waits for their fsync."""
+FILL_FOR_BYTES_MAX = 64 * KiB
+"""For commits larger than this the zeros would cost more than they spare."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EOPNOTSUPP)
 
 
@@ -36,16 +40,29 @@ def kept_from(view: View, config: JournalConfig, now_ns: int) -> int:
     return keep_from
 
 
-def reserve(file: File, reserved: int, end: int, config: JournalConfig) -> int:
-    """Allocate a file beyond `end`, so that an fsync seldom has to record a new size; return where the space ends."""
-    step = min(max(reserved, RESERVE_BYTES_MIN), config.reserve_bytes_max)
+def reserve(file: File, position: int, reserved: int, end: int, config: JournalConfig, *, synced: bool) -> int:
+    """Make room in a file beyond `end`, so that an fsync seldom has to record a new size; return where it ends.
+
+    For what is small and `synced` the room is filled with zeros, durably: a file system that only allocated a block has
+    to record, with the fsync, that it was written, which takes as long again. The first room of a segment is not, as
+    many a journal never needs more.
+    """
+    is_in_use = reserved >= min(RESERVE_BYTES_MIN, config.reserve_bytes_max)
+    fills = synced and is_in_use and end - position <= FILL_FOR_BYTES_MAX
+    step = min(max(reserved, RESERVE_BYTES_MIN), config.reserve_bytes_max, FILL_BYTES_MAX if fills else GiB)
     if end <= reserved or not step:
         return reserved
     wanted = max(end, min(reserved + step, config.segment_bytes_max))
     try:
-        file.allocate(wanted)
+        if fills:
+            begin = max(position, reserved)
+            file.pwritev([bytes(wanted - begin)], begin)
+        else:
+            file.allocate(wanted)
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
         return end  # no space to spare; the write itself shows whether there is enough
+    if fills:
+        file.sync()
     return wanted

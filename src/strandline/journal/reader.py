@@ -14,6 +14,7 @@ from pathlib import Path
 
 from strandline.errors import (
     Damaged,
+    FormatError,
     InvalidInput,
     OffsetBelowRetained,
     OffsetBeyondEnd,
@@ -24,6 +25,7 @@ from strandline.files import Disk, File, read_file, storage_errors
 from strandline.journal.async_iteration import follow_in_a_thread
 from strandline.journal.batch import BadBatch, Batch, Record, journal_tag
 from strandline.journal.config import SYNCED, Durability
+from strandline.journal.fetch_cache import SHARED, STRETCH_BYTES_MAX, Stretch
 from strandline.journal.index import INDEX_STRIDE_BYTES, Index, format_index_name, parse_index
 from strandline.journal.segment import (
     SEGMENT_HEADER_BYTES,
@@ -51,6 +53,7 @@ class Reader:
         self._learns = learns
         """Whether the source's segments have no index that grows with them."""
         self._files: OrderedDict[int, File] = OrderedDict()
+        self._owner = SHARED.new_owner()
         self._lock = threading.Lock()
 
     def fetch(self, offset: int, visibility: Durability = SYNCED) -> Record:
@@ -61,9 +64,10 @@ class Reader:
             raise OffsetBeyondEnd(offset, view.first_offset, limit)
         self._check_start(offset, view, limit)
         segment = _segment_of(view, offset)
-        for batch in self._walk(segment, offset, limit, view, seek=True):
+        kept = None if self._learns else self._kept(segment, offset, view)
+        for batch in self._walk(segment, offset, limit, view, seek=True) if kept is None else (kept,):
             self._refuse_lost(batch, offset, view, limit)
-            return next(batch.clip(offset, offset + 1).records())
+            return batch.record(offset)
         raise self._ends_early(segment, offset, view)
 
     def scan(
@@ -129,6 +133,7 @@ class Reader:
         """Let the file handles go."""
         with self._lock:
             self._files.clear()
+        SHARED.forget(self._owner)
 
     def forget_removed(self) -> None:
         """Let the handles of segments go that are no longer there, and with them their space on the disk."""
@@ -136,6 +141,31 @@ class Reader:
         with self._lock:
             for base in [base for base in self._files if base < first]:
                 del self._files[base]
+        SHARED.forget(self._owner, first)
+
+    def _kept(self, segment: Segment, offset: int, view: View) -> Batch | None:
+        """Return the checked batch of a durable offset, from the stretch that holds it; None where a walk is needed.
+
+        Whatever is wrong with the stretch, the walk meets it too, and tells.
+        """
+        if segment.index is None or offset >= view.durable_offset:
+            return None
+        base, position, end_offset, end = segment.index.stretch(offset)
+        key = (self._owner, segment.base_offset, base)
+        stretch = SHARED.get(key)
+        try:
+            if stretch is None or offset >= stretch.end_offset:
+                size = (segment.bytes if end is None else end) - position
+                if not 0 < size <= STRETCH_BYTES_MAX:
+                    return None
+                data = self._file(segment).pread(size, position)
+                covers = min(view.durable_offset, segment.end_offset if end_offset is None else end_offset)
+                stretch = Stretch(data, base, covers, journal_tag(self._source.identity))
+                SHARED.put(key, stretch)
+            return stretch.batch(offset)
+        except (OSError, BadBatch, FormatError):
+            SHARED.drop(key)
+            return None
 
     def _follow(self, offset: int, timeout_s: float | None, visibility: Durability) -> Iterator[Batch]:
         while self._source.wait(offset, visibility, timeout_s):

@@ -9,7 +9,7 @@ entry below it was synced; callers are told only after that; after any failure n
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import closing
 from pathlib import Path
@@ -19,8 +19,8 @@ from strandline.errors import Closed, CommitFailed, Poisoned
 from strandline.events import Events
 from strandline.files import Buffer, Disk, File, remove_if_there, storage_hint
 from strandline.journal.appends import Append, Appended, alike, settle
-from strandline.journal.batch import format_batch, journal_tag
-from strandline.journal.columns import merge
+from strandline.journal.batch import HEADER_BYTES, format_batch, format_record, journal_tag, record_bytes
+from strandline.journal.columns import Columns, merge
 from strandline.journal.config import SYNCED, WRITTEN, Durability, JournalConfig
 from strandline.journal.events import JournalPoisoned, SegmentRolled, SegmentsRemoved
 from strandline.journal.frontier import Frontier
@@ -67,6 +67,7 @@ class Writer:
         self._sync_lock = threading.Lock()
         self._segments = segments
         self._written = self._durable = next_offset
+        self._view = View((), 0, 0, 0)
         self._checkpointed = 0
         """Segments that begin below this offset are sealed in the manifest."""
         self._sealing: list[tuple[Segment, File]] = []
@@ -89,7 +90,11 @@ class Writer:
     def view(self) -> View:
         """Return what can be read now."""
         with self._state:
-            return View(self._segments, self._segments[0].base_offset, self._written, self._durable)
+            segments, view = self._segments, self._view
+            is_new = view.written_offset != self._written or view.durable_offset != self._durable
+            if is_new or view.segments is not segments:
+                view = self._view = View(segments, segments[0].base_offset, self._written, self._durable)
+            return view
 
     def wait(self, offset: int, visibility: Durability, timeout_s: float | None) -> bool:
         """Return True once `offset` is readable; False on time-out, or when nothing more will come."""
@@ -149,6 +154,46 @@ class Writer:
             if not isinstance(error, Exception):
                 raise
 
+    def commit_value(self, value: bytes, durability: Durability) -> Appended:
+        """Commit one record that is only a value, as `commit` would; return its receipt, or raise."""
+
+        def batch(offset: int, now_ns: int) -> tuple[list[Buffer], int]:
+            data = format_record(offset, self._durable, now_ns, value, self._tag)
+            return [data], len(data)
+
+        return self._commit_alone(1, record_bytes(value), batch, durability)
+
+    def commit_columns(self, columns: Columns, durability: Durability) -> Appended:
+        """Commit one append, as `commit` would; return its receipt, or raise."""
+
+        def batch(offset: int, now_ns: int) -> tuple[list[Buffer], int]:
+            return format_batch(offset, self._durable, now_ns, columns, self._tag)
+
+        return self._commit_alone(columns.count, HEADER_BYTES + columns.size, batch, durability)
+
+    def _commit_alone(
+        self, count: int, size: int, batch: Callable[[int, int], tuple[list[Buffer], int]], durability: Durability
+    ) -> Appended:
+        with self._commit_lock:
+            self._refuse_if_unusable()
+            try:
+                now_ns = self._clock.now_ns()
+                if is_full(self._active, size, self._config, now_ns):
+                    self._roll()
+                offset = self._written
+                buffers, batch_bytes = batch(offset, now_ns)
+                places = [(offset, self._active.bytes)]
+                self._write_batches(buffers, places, batch_bytes, offset + count, now_ns, durability)
+                if durability is SYNCED:
+                    self._sync()
+                self._publish_if_stale()
+            except BaseException as error:
+                self.fail(error)
+                if not isinstance(error, Exception):
+                    raise
+                raise CommitFailed(str(self._folder), str(error), hint=storage_hint(error)) from error
+            return Appended(offset, count)
+
     def sync(self) -> None:
         """Make everything written so far durable, and say so to readers. The caller turns a failure into poison."""
         self._sync()
@@ -201,8 +246,7 @@ class Writer:
         if is_full(self._active, sum([append.size for append in appends]), self._config, now_ns):
             self._roll()
         offset = self._written
-        active = self._active
-        position = active.bytes
+        position = self._active.bytes
         buffers: list[Buffer] = []
         receipts: list[Appended] = []
         batches: list[tuple[int, int]] = []
@@ -214,20 +258,51 @@ class Writer:
             for part in columns:
                 receipts.append(Appended(offset, part.count))
                 offset += part.count
-        self._reserved = reserve(self._file, self._reserved, position, self._config)
-        sync = sync and self._durable == self._written and not self._sealing and not self._folder_dirty
-        self._file.pwritev(buffers, active.bytes, sync=sync)
+        durability = SYNCED if sync else WRITTEN
+        self._write_batches(buffers, batches, position - self._active.bytes, offset, now_ns, durability)
+        return receipts
+
+    def _write_batches(
+        self,
+        buffers: Sequence[Buffer],
+        batches: Sequence[tuple[int, int]],
+        size: int,
+        end_offset: int,
+        now_ns: int,
+        durability: Durability,
+    ) -> None:
+        """Write batches, each with its offset and position, at the end; synced, if that makes everything durable."""
+        active = self._active
+        position = active.bytes
+        end = position + size
+        if end > self._reserved:
+            self._reserve(position, end, synced=durability is SYNCED)
+        sync = durability is SYNCED and self._durable == self._written and not self._sealing and not self._folder_dirty
+        self._file.pwritev(buffers, position, sync=sync)
+        index = _index_of(active)
         with self._state:
-            self._refuse_if_unusable()  # a checkpoint may have failed meanwhile
+            if self._poison is not None or self._closed:
+                self._refuse_if_unusable()  # a checkpoint may have failed meanwhile
             for batch_offset, batch_position in batches:
-                _index_of(active).note(batch_offset, batch_position)
-            active.bytes = position
-            active.end_offset = self._written = offset
+                index.note(batch_offset, batch_position)
+            active.bytes = end
+            active.end_offset = self._written = end_offset
             active.last_append_ns = now_ns
             if sync:
-                self._durable = offset
-            self._wake()
-        return receipts
+                self._durable = end_offset
+            if self._waiting:
+                self._moved.notify_all()
+
+    def _reserve(self, position: int, end: int, *, synced: bool) -> None:
+        if not synced:
+            self._reserved = reserve(self._file, position, self._reserved, end, self._config, synced=False)
+            return
+        with self._sync_lock:  # of two fsyncs beside each other only one is told of an error
+            try:
+                self._reserved = reserve(self._file, position, self._reserved, end, self._config, synced=True)
+            except BaseException as error:
+                self._stop(error)
+                raise
 
     # Segments.
 
