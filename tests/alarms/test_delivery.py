@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -76,6 +76,25 @@ def test_an_answer_that_is_lost_counts_as_none_and_the_notice_comes_again_with_i
         assert [notice["id"] for notice in server.notices] == [tried.pending.notice.id] * 2
         assert server.bodies[0] == server.bodies[1]
         assert server.states("test") == ["raised"]
+
+
+def test_an_answer_in_drops_has_the_time_of_one_request() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                for drop in b"HTTP/1.1 200 OK\r\nX: " + b"." * 200 + b"\r\nContent-Length: 0\r\n\r\n":
+                    connection.sendall(bytes([drop]))
+                    ended.wait(0.02)
+
+        ended = threading.Event()
+        dripping = threading.Thread(target=drip, daemon=True)
+        dripping.start()
+        with pytest.raises(NotTaken, match=r"no answer within 0\.5 s"):
+            Webhook(f"http://127.0.0.1:{listening.getsockname()[1]}/x", SECRET, timeout_s=0.5).send(NOTICE)
+        ended.set()
+        dripping.join()
 
 
 def test_what_was_raised_before_a_kill_is_delivered_after_it(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """Receivers of notices: a webhook, and a command to run.
 
-Invariants: a receiver has taken a notice when it answered 2xx, or ended with 0, in time; anything else is `NotTaken`. A
-redirect is not followed: the body was signed for one address. Names of receivers and errors hold no path of an address,
-because receivers put tokens there.
+Invariants: a receiver has taken a notice when it answered 2xx, or ended with 0, in time; anything else is `NotTaken`.
+The time limit of a webhook is for the whole request, from the look-up of its name to the head of the answer. A redirect
+is not followed: the body was signed for one address. Names of receivers and errors hold no path of an address, because
+receivers put tokens there.
 """
 
 import json
@@ -11,15 +12,17 @@ import shlex
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from strandline.alarms.alarm import Notice, format_notice, shortened
 from strandline.alarms.signing import SIGNATURE, sign
@@ -87,7 +90,7 @@ class Webhook:
         self._url, self._secret, self._timeout_s, self._now_s = url, secret, timeout_s, now_s
         self._host = parts.hostname if port is None else f"{parts.hostname}:{port}"
         self._is_tls, self._ca_file = parts.scheme == "https", ca_file
-        self._opener: OpenerDirector | None = None
+        self._context: ssl.SSLContext | None = None
 
     @property
     def name(self) -> str:
@@ -104,9 +107,19 @@ class Webhook:
             SIGNATURE: sign(self._secret, body, int(self._now_s())),
         }
         request = Request(self._url, body, headers, method="POST")  # noqa: S310 - checked to be http or https
+        sending = _Sending(self._tls_context())
+        thread = threading.Thread(target=sending.run, args=(request, self._timeout_s), daemon=True)
+        thread.start()
+        thread.join(self._timeout_s)
+        if thread.is_alive():  # a socket's own limit is for each of its operations
+            sending.cut_off()
+            raise NotTaken(f"{self._host}: no answer within {self._timeout_s:g} s")
+        self._check(sending.error)
+
+    def _check(self, failure: Exception | None) -> None:
         try:
-            with self._open().open(request, timeout=self._timeout_s):
-                return
+            if failure is not None:
+                raise failure
         except HTTPError as error:
             code = error.code
             error.close()
@@ -116,17 +129,55 @@ class Webhook:
         except (OSError, ValueError) as error:
             raise NotTaken(f"{self._host}: {_reason(error, self._timeout_s)}") from None
 
-    def _open(self) -> OpenerDirector:
-        if self._opener is None:
-            handlers: list[HTTPRedirectHandler | HTTPSHandler] = [_NoRedirects()]
-            if self._is_tls:
-                try:
-                    context = ssl.create_default_context(cafile=None if self._ca_file is None else str(self._ca_file))
-                except (OSError, ssl.SSLError) as error:
-                    raise NotTaken(f"cannot read the authority {self._ca_file}: {error}") from error
-                handlers.append(HTTPSHandler(context=context))
-            self._opener = build_opener(*handlers)
-        return self._opener
+    def _tls_context(self) -> ssl.SSLContext | None:
+        if self._is_tls and self._context is None:
+            try:
+                self._context = ssl.create_default_context(cafile=None if self._ca_file is None else str(self._ca_file))
+            except (OSError, ssl.SSLError) as error:
+                raise NotTaken(f"cannot read the authority {self._ca_file}: {error}") from error
+        return self._context
+
+
+class _Sending:
+    """One request, in a thread of its own, whose connection can be cut off."""
+
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        self.error: Exception | None = None
+        self._connections: list[HTTPConnection] = []
+        connections = self._connections
+
+        class Plain(HTTPHandler):
+            def http_open(self, req: Request) -> Any:  # noqa: ANN401 - urllib's own
+                return self.do_open(_kept(HTTPConnection, connections), req)
+
+        class Tls(HTTPSHandler):
+            def https_open(self, req: Request) -> Any:  # noqa: ANN401 - urllib's own
+                return self.do_open(_kept(HTTPSConnection, connections), req, context=context)
+
+        self._opener = build_opener(_NoRedirects(), Plain(), Tls(context=context))
+
+    def run(self, request: Request, timeout_s: float) -> None:
+        """Send it, and keep what went wrong."""
+        try:
+            with self._opener.open(request, timeout=timeout_s):
+                return
+        except Exception as error:  # noqa: BLE001 - raised by the thread that waits
+            self.error = error
+
+    def cut_off(self) -> None:
+        """End the connection, so that the thread ends too."""
+        for connection in self._connections:
+            if connection.sock is not None:
+                with suppress(OSError):
+                    connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def _kept(kind: type[HTTPConnection], connections: list[HTTPConnection]) -> Any:  # noqa: ANN401 - urllib's own
+    def connect(host: str, **options: Any) -> HTTPConnection:  # noqa: ANN401 - urllib's own
+        connections.append(kind(host, **options))
+        return connections[-1]
+
+    return connect
 
 
 def _answer(code: int) -> str:
