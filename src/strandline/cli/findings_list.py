@@ -17,9 +17,9 @@ NARROW_COLUMNS = 100
 
 @selecting
 def list_findings(selection: Selection, as_json: AsJson = False) -> None:
-    """List the findings of the last scans, by place; those that are verified as live come first.
+    """List the findings of the last scans, by place.
 
-    With --all also those that are gone.
+    Those that are verified as live come first. With --all also those that are gone.
     """
     report = selection.report()
     print_findings(report, as_json=as_json)

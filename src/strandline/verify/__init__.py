@@ -16,9 +16,9 @@ A result is `live` or `revoked` only if the provider said so in its documented f
     verifier        of findings, those to ask about; results are stored in `pipeline.verifications`
 
 **Trade-offs.** Secrets are read again by the process that was asked to verify, after the scan: workers on other
-machines never send them. A source that cannot be read twice (standard input) leaves its findings unknown. A token of a
-server of one's own (GitHub Enterprise, GitLab) is unknown to the public one, which calls it revoked: the address can be
-given.
+machines never send them. A source that cannot be opened again (standard input, later) leaves its findings
+unknown. A token of a server of one's own (GitHub Enterprise, GitLab) is unknown to the public one, which calls it
+revoked: the address can be given.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
