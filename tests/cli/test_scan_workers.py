@@ -81,6 +81,19 @@ def test_the_rule_is_one_and_explained(here: Here, monkeypatch: pytest.MonkeyPat
     assert f"workers: {json.loads(here.done('--explain', '--json').out)['workers']}" == said
 
 
+def test_what_lists_and_plans_is_explained(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    little = "this process (fewer than 200,000 listed items)"
+    assert [options().planner_explained(items) for items in (0, 199_999)] == [little] * 2
+    assert options().planner_explained(200_000) == "tasks of Spark (200,000 listed items or more)"
+    assert options(with_spark=True).planner_explained(1) == little
+    assert options(without_spark=True).planner_explained(10**6) == "this process"
+    here.write(one="x")
+    assert json.loads(here.done("--explain", "--json").out)["planner"] == little
+    assert f"listed and planned by: {little}" in here.done("--explain").out.splitlines()
+    monkeypatch.setattr(scan_workers, "_has_spark", lambda: False)
+    assert options().planner_explained(10**6) == "this process"
+
+
 def test_what_is_explained_is_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
     def silent(_: object) -> None:
         pass

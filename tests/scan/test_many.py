@@ -49,7 +49,7 @@ class Peaks:
 def test_the_driver_has_few_bytes_for_an_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Some batches and chunks are unpacked at a time: small ones weigh the same for few items and for many.
     monkeypatch.setattr(source, "BATCH_ROWS", 2_000)
-    monkeypatch.setattr(inventory, "_CHUNK_ROWS", 2_000)
+    monkeypatch.setattr(inventory, "CHUNK_ROWS", 2_000)
     monkeypatch.setattr(row_index, "LOADED_ROWS_MAX", 4_000)
     Peaks(tmp_path, 100)  # imports count once
     few, many = Peaks(tmp_path, FEW), Peaks(tmp_path, MANY)

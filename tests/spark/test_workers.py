@@ -6,17 +6,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 from strandline.detect import expand, load_builtin
 from strandline.scan.errors import StateNotShared, WorkersFailed
+from strandline.scan.events import Planned
+from strandline.scan.parted.part_tasks import PartedPlan
 from strandline.scan.run.progress import Progress
-from strandline.scan.sources import Content, InputRefused, ItemReader
+from strandline.scan.sources import Content, FileSource, InputRefused, ItemReader, Tell
 from strandline.spark.workers import check_shared, scan_on_spark
 from tests.scan.fixtures import own_cache  # noqa: F401 - a fixture
 from tests.scan.things import Reader, Thing, Things
@@ -87,6 +91,51 @@ def test_spark_gives_the_rows_that_threads_give(spark: "SparkSession", tmp_path:
     assert looks[-1].shards_done >= 2
     with alone.open_stores() as one, on_spark.open_stores() as other:
         assert rows_of(one, TENANT) == rows_of(other, TENANT)
+
+
+@dataclass(frozen=True)
+class Unlistable(Things):
+    """Items that cannot be listed on an executor."""
+
+    def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
+        if os.getpid() != int(self.name):
+            raise InputRefused("the folder", "it is on another machine", hint="mount it")
+        return super().list_items(tell)
+
+
+def test_tasks_list_plan_and_settle_as_a_driver_alone_does(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    things = Things(tmp_path / "things.json")
+    things.write(numbered(50))
+    tree = tmp_path / "tree"
+    for number in range(40):
+        (tree / f"d{number % 5}").mkdir(parents=True, exist_ok=True)
+        (tree / f"d{number % 5}" / f"{number}").write_text(f"alpha_{number:03}")
+    alone, on_spark = (
+        request_for(made(str(tmp_path / name)), things, FileSource.at(tree)) for name in ("alone.db", "spark.db")
+    )
+    monkeypatch.setattr("strandline.scan.workers.LARGE_ITEMS", 1)
+    told: list[object] = []
+    for new in (90, 0):
+        expected, outcome = scanned(alone), scan_on_spark(on_spark, lambda: spark, told.append)
+        assert (outcome.items, outcome.new_items, outcome.is_whole) == (90, new, True)
+        assert (outcome.statuses, outcome.bytes_seen) == (expected.statuses, expected.bytes_seen)
+    plans = [event.plan for event in told if isinstance(event, Planned)]
+    assert [type(plan) for plan in plans] == [PartedPlan] * 2
+    with alone.open_stores() as one, on_spark.open_stores() as other:
+        assert rows_of(one, TENANT) == rows_of(other, TENANT)
+
+
+def test_an_error_of_a_listing_in_a_task_comes_back_as_it_is(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.scan.workers.LARGE_ITEMS", 1)
+    things = Unlistable(tmp_path / "things.json", str(os.getpid()))
+    things.write(numbered(3))
+    with pytest.raises(InputRefused, match="it is on another machine") as caught:
+        scan_on_spark(request_for(made(str(tmp_path / "spark.db")), things), lambda: spark)
+    assert caught.value.hint == "mount it"
 
 
 def test_a_worker_that_dies_is_replaced(spark: "SparkSession", tmp_path: Path) -> None:

@@ -409,8 +409,8 @@ def _explain(request: ScanRequest, run_on: WorkerOptions, *, quiet: bool, as_jso
     """Print the plan of a scan."""
     with ScanProgress(quiet=quiet) as progress:
         plan = explain(request, progress.tell)
-    workers = run_on.explained(plan.todo_items)
-    print(to_json(plan_record(plan, workers))) if as_json else print_plan(plan, workers)
+    workers, planner = run_on.explained(plan.todo_items), run_on.planner_explained(plan.items)
+    print(to_json(plan_record(plan, workers, planner))) if as_json else print_plan(plan, workers, planner)
 
 
 def _request(

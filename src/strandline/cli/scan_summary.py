@@ -32,7 +32,7 @@ class Counts(NamedTuple):
     open: int
 
 
-def plan_record(plan: Plan, workers: str) -> Record:
+def plan_record(plan: Plan, workers: str, planner: str) -> Record:
     """Return a plan as a JSON record."""
     return {
         "items": plan.items,
@@ -41,15 +41,17 @@ def plan_record(plan: Plan, workers: str) -> Record:
         "reasons": {reason.value: count for reason, count in explained(plan)},
         "left_out": dict(plan.left_out),
         "workers": workers,
+        "planner": planner,
     }
 
 
-def print_plan(plan: Plan, workers: str) -> None:
-    """Print a plan: items by reason, and the workers."""
+def print_plan(plan: Plan, workers: str, planner: str) -> None:
+    """Print a plan: items by reason, the workers, and what lists and plans."""
     emit_rows(({"items": count, "why": reason.value} for reason, count in explained(plan)), as_json=False)
     print(f"{plan.todo_items:,} of {plan.items:,} items to scan, {plan.todo_bytes / 1e6:,.1f} MB")
     for what, count in plan.left_out.items():
         print(f"left out: {count:,} ({what})")
+    print(f"listed and planned by: {planner}")
     print(f"workers: {workers}")
 
 

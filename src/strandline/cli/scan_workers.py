@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from strandline.errors import InvalidInput, MissingExtra
 from strandline.scan import LocalWorkers, Tell, Workers, WorkersBySize
-from strandline.scan.workers import FEW_ITEMS, is_little
+from strandline.scan.workers import FEW_ITEMS, LARGE_ITEMS, is_large, is_little
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +64,13 @@ class WorkerOptions:
         if not _has_spark():
             return f"{here} (PySpark is not installed)"
         return f"Spark, local[*] ({FEW_ITEMS:,} items or more; --without-spark for this machine alone)"
+
+    def planner_explained(self, items: int) -> str:
+        """Return what would list, plan and settle a number of listed items, and why."""
+        has_tasks = not self.without_spark and (self._is_spark or _has_spark())
+        if has_tasks and is_large(items):
+            return f"tasks of Spark ({LARGE_ITEMS:,} listed items or more)"
+        return "this process" if not has_tasks else f"this process (fewer than {LARGE_ITEMS:,} listed items)"
 
     @staticmethod
     def _import() -> "Callable[..., Workers]":

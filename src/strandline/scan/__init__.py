@@ -13,6 +13,7 @@ the driver) the same request continues and comes to the same rows; a second driv
     run        the manifest cut into shards, which workers take under leases
     worker     takes shards, reads and scans items after the cursor, and commits page by page
     settle     the ledger is asked about every listed item; the inventory is kept for the next scan
+    parted     the same for large scans, by tasks that each take a part of the listing
     driver     resumes, plans, runs and settles; `workers` is the Protocol of those that start workers: in this
                process and others of this machine (`local_workers`), or as tasks of Spark (`strandline.spark.workers`)
 
@@ -34,10 +35,10 @@ an unavailable store are repeated for a minute; then the scan ends with a typed 
 **Formats.** All state is in the pipeline's stores: `docs/formats/scan-state.md`. Compiled engines are cached by policy
 (`engine_cache`).
 
-**Trade-offs.** The listing is held in memory, compressed: at most 300 bytes an item. A page is a second of work, or
-8,000 items: the work that a killed worker repeats, and the delay of progress. The manifest of a driver that died before
-its run began stays for a day, until the scan is done again (`orphan_manifests`). Where the history of a blob grew, a
-carried finding keeps the place that was seen first.
+**Trade-offs.** The listing is held in memory, compressed: at most 300 bytes an item; `parted` avoids that for
+folders of 200,000 items or more. A page is a second of work, or 8,000 items: the work that a killed worker repeats, and
+the delay of progress. The manifest of a driver that died before its run began stays for a day, until the scan is done
+again (`orphan_manifests`). Where the history of a blob grew, a carried finding keeps the place that was seen first.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
@@ -52,7 +53,8 @@ if _TYPE_CHECKING:
     from strandline.scan.plan.planner import Plan, Reason, explained
     from strandline.scan.request import ScanRequest
     from strandline.scan.run.progress import Progress, rates
-    from strandline.scan.settle.outcome import ItemNote, Outcome
+    from strandline.scan.settle.outcome import Outcome
+    from strandline.scan.settle.sums import ItemNote
     from strandline.scan.state import State, StateMissing, open_state
     from strandline.scan.workers import Workers, WorkersBySize
 
@@ -95,7 +97,8 @@ __getattr__ = _lazy_names(
         "plan.planner": ("Plan", "Reason", "explained"),
         "request": ("ScanRequest",),
         "run.progress": ("Progress", "rates"),
-        "settle.outcome": ("ItemNote", "Outcome"),
+        "settle.outcome": ("Outcome",),
+        "settle.sums": ("ItemNote",),
         "state": ("State", "StateMissing", "open_state"),
         "workers": ("Workers", "WorkersBySize"),
     },

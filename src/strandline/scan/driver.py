@@ -10,16 +10,18 @@ from dataclasses import replace
 from functools import partial
 
 from strandline.pipeline.identity import stable_item_id
-from strandline.pipeline.ledger import LedgerRecord
 from strandline.pipeline.stores import Stores
 from strandline.protocol.keyspace import parse_manifest_row
 from strandline.protocol.shards import ShardRecord, ShardStatus
+from strandline.scan import workers as workers_module
 from strandline.scan.errors import AGAIN, WorkersFailed
 from strandline.scan.events import Event, Listed, Planned, Resumed, Tell, silent
 from strandline.scan.gc_tuning import rare_collections
 from strandline.scan.inventory import find_inventory
 from strandline.scan.local_workers import LocalWorkers
-from strandline.scan.plan.planner import IsNew, Plan, plan
+from strandline.scan.parted.part_tasks import NewRows, PartedPlan
+from strandline.scan.parted.parted_scan import discard_plan, plan_parts, settle_parts
+from strandline.scan.plan.planner import Plan, counted, plan
 from strandline.scan.plan.versions import listed_key
 from strandline.scan.request import ScanRequest
 from strandline.scan.retries import retried
@@ -29,6 +31,7 @@ from strandline.scan.run.scan_run import (
     ScanRun,
     all_shards,
     begin_run,
+    begin_written_run,
     end_run,
     find_run,
     parked_runs,
@@ -39,7 +42,7 @@ from strandline.scan.run.totals import Totals
 from strandline.scan.settle.outcome import Outcome, settle
 from strandline.scan.source_visibility import check_unread
 from strandline.scan.unfinished import forget_unfinished, mark_unfinished
-from strandline.scan.workers import Workers, WorkerTask
+from strandline.scan.workers import PartWorkers, Workers, WorkerTask, is_large
 
 REPLANS_MAX = 8
 READY_AFTER_ITEMS = 10_000
@@ -65,18 +68,17 @@ def scan_with(stores: Stores, request: ScanRequest, workers: Workers, tell: Tell
 
 
 def explain(request: ScanRequest, tell: Tell = silent) -> Plan:
-    """Return the plan of a scan without running it."""
+    """Return the plan of a scan without running it: its counts, whose memory does not grow with the items."""
     with rare_collections(), request.open_stores() as stores:
-        return explain_with(stores, request, tell)
+        return counted(stores, request, lambda items: tell(Listed(items)), parked_items(stores, request))
 
 
 def explain_with(stores: Stores, request: ScanRequest, tell: Tell = silent) -> Plan:
-    """Return the plan of a scan over open stores."""
-    return _plan(stores, request, tell, lambda _: False)
-
-
-def _plan(stores: Stores, request: ScanRequest, tell: Tell, is_new: IsNew) -> Plan:
-    return plan(stores, request, lambda items: tell(Listed(items)), parked_items(stores, request), is_new)
+    """Return the plan of a scan over open stores, with its items."""
+    left = plan(stores, request, lambda items: tell(Listed(items)), parked_items(stores, request))
+    if left is None:
+        raise AssertionError("a plan without a bound has all items")
+    return left
 
 
 def parked_items(stores: Stores, request: ScanRequest) -> frozenset[bytes]:
@@ -99,6 +101,7 @@ class _Driver:
         self.started_ns = time.time_ns()
         self._is_ready = False
         self._worked = Totals()
+        self._parted: PartedPlan | None = None
         self._fences: dict[int, dict[int, int]] = {}
         """Runs of this scan, with the first fences of their shards: rows under later fences are new."""
 
@@ -113,10 +116,37 @@ class _Driver:
                 self._drive(run, unpark(self._stores, run))
 
     def plan(self) -> Plan:
-        """List the sources, and find the items that are left."""
-        left = _plan(self._stores, self._request, self._listening(), self._is_new)
+        """List the sources, and find the items that are left; many by tasks, if the workers do that."""
+        stores, request, tell = self._stores, self._request, self._listening()
+        parked, is_new = parked_items(stores, request), NewRows(self._fences)
+        can_part = isinstance(self._workers, PartWorkers)
+        left: Plan | None = None
+        if not (can_part and self._is_large()):
+            most = workers_module.LARGE_ITEMS - 1 if can_part else None
+            left = plan(stores, request, lambda items: tell(Listed(items)), parked, is_new, items_max=most)
+        if left is None:
+            left = self._plan_parts(tell, parked, is_new)
         self._tell(Planned(left))
         return left
+
+    def _is_large(self) -> bool:
+        known = find_inventory(self._stores.state, self._request.tenant, self._request.inputs_digest)
+        return self._parted is not None or (known is not None and is_large(known.rows))
+
+    def _plan_parts(self, tell: Tell, parked: frozenset[bytes], is_new: NewRows) -> PartedPlan:
+        stores, request = self._stores, self._request
+        if self._parted is not None:
+            discard_plan(stores, request, self._parted)
+        self._parted = plan_parts(
+            stores, request, self._part_workers, parked, is_new, lambda items: tell(Listed(items))
+        )
+        return self._parted
+
+    @property
+    def _part_workers(self) -> PartWorkers:
+        if not isinstance(self._workers, PartWorkers):
+            raise TypeError("these workers take no parts")
+        return self._workers
 
     def _listening(self) -> Tell:
         """Return the receiver of listing events: a long first listing of some sources already prepares the workers."""
@@ -134,7 +164,10 @@ class _Driver:
 
     def run(self, left: Plan) -> bool:
         """Scan the items that are left; return whether this plan began the run, not another driver's."""
-        run, is_ours = begin_run(self._stores, self._request, left)
+        if isinstance(left, PartedPlan):
+            run, is_ours = begin_written_run(self._stores, self._request, left.manifest)
+        else:
+            run, is_ours = begin_run(self._stores, self._request, left)
         if is_ours:
             self._fences[run.key.run] = {}
         self._drive(run)
@@ -145,19 +178,19 @@ class _Driver:
         stores, request = self._stores, self._request
         aside = retried(lambda: sum(len(parked_shards(stores, run)) for run in parked_runs(stores, request)))
         run_id = self._last.key.run if self._last else None
-        outcome = retried(
-            lambda: settle(stores, request, left, run_id=run_id, started_ns=self.started_ns, is_new=self._is_new)
-        )
+        outcome = retried(lambda: self._settled(left, run_id))
         if not self._workers.are_here:
             for number, unread in outcome.unread.items():
                 check_unread(request, number, unread)
         retried(lambda: forget_unfinished(stores, request))
         return replace(outcome, parked_shards=aside, progress=self._progress, worked=self._worked)
 
-    def _is_new(self, row: LedgerRecord) -> bool:
-        """Return whether a run of this scan wrote a row of the ledger, since the scan began."""
-        fences = self._fences.get(row.run_id)
-        return fences is not None and row.fence > fences.get(row.shard_id, -1)
+    def _settled(self, left: Plan, run_id: int | None) -> Outcome:
+        stores, request, is_new, began = self._stores, self._request, NewRows(self._fences), self.started_ns
+        if isinstance(left, PartedPlan):
+            tasks = self._part_workers
+            return settle_parts(stores, request, left, tasks, run_id=run_id, started_ns=began, is_new=is_new)
+        return settle(stores, request, left, run_id=run_id, started_ns=began, is_new=is_new)
 
     def _drive(self, run: ScanRun, forgiven: Mapping[int, int] | None = None) -> None:
         """Let workers work on a run until no shard is active, and end it."""

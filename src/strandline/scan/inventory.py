@@ -17,6 +17,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from strandline.pipeline.errors import BATCH_ROWS_MAX
 from strandline.pipeline.identity import DIGEST_BYTES, PolicyHash, TenantId
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.state import Delete, Put, ScannerState
@@ -43,7 +44,7 @@ where it vouches for the version.
 """
 
 INVENTORIES_MAX = 4096
-_CHUNK_ROWS = 50_000
+CHUNK_ROWS = 50_000
 _INDEX = b"inventories"
 
 
@@ -63,6 +64,22 @@ class SourceFacts:
 
 
 @dataclass(frozen=True)
+class InventoryPart:
+    """A part of a listing, by source and bounds (hex digits, None at the end), and where its rows are.
+
+    A part of source None has the rows of all.
+    """
+
+    source: int | None
+    start: str
+    end: str | None
+    rows: int
+    stamp: int
+    first: int
+    chunks: int
+
+
+@dataclass(frozen=True)
 class Inventory:
     """The head of an inventory; `items` reads the rows."""
 
@@ -77,6 +94,8 @@ class Inventory:
     started_ns: int = 0
     previous_ns: int | None = None
     """The end of the scan before, 0 if this was the first; None in the head of an older version."""
+    parts: tuple[InventoryPart, ...] = ()
+    """The parts of a listing that tasks wrote, in order; `stamp` and `chunks` then say nothing."""
 
     def items(self, state: ScannerState, tenant: TenantId) -> Iterator[pa.Table]:
         """Yield the rows of `ITEMS`, chunk by chunk."""
@@ -88,15 +107,27 @@ class Inventory:
 
     def chunked(self, state: ScannerState, tenant: TenantId) -> list[Chunk]:
         """Return the rows of `ITEMS` as chunks that are read at first use, and may be gone by then."""
+        return [chunk for part in self.stored_parts for chunk in self.chunks_of(part, state, tenant)]
+
+    def chunks_of(self, part: InventoryPart, state: ScannerState, tenant: TenantId) -> list[Chunk]:
+        """Return the rows of a part as chunks that are read at first use."""
         return [
-            Chunk(max(0, min(_CHUNK_ROWS, self.rows - at * _CHUNK_ROWS)), partial(_read_chunk, state, tenant, key))
-            for at, key in enumerate(self.chunk_keys())
+            Chunk(max(0, min(CHUNK_ROWS, part.rows - at * CHUNK_ROWS)), partial(_read_chunk, state, tenant, key))
+            for at, key in enumerate(self.keys_of(part))
         ]
 
     def chunk_keys(self) -> list[bytes]:
         """Return the keys of the chunks."""
-        begin = _head_key(bytes.fromhex(self.inputs)) + b"/" + self.stamp.to_bytes(8, "big")
-        return [begin + at.to_bytes(4, "big") for at in range(self.chunks)]
+        return [key for part in self.stored_parts for key in self.keys_of(part)]
+
+    def keys_of(self, part: InventoryPart) -> list[bytes]:
+        """Return the keys of the chunks of a part."""
+        return [format_part_key(bytes.fromhex(self.inputs), part, at) for at in range(part.chunks)]
+
+    @property
+    def stored_parts(self) -> tuple[InventoryPart, ...]:
+        """Return the parts; one with all rows where the driver wrote them."""
+        return self.parts or (InventoryPart(None, "", None, self.rows, self.stamp, 0, self.chunks),)
 
 
 def read_inventories(state: ScannerState, tenant: TenantId) -> list[Inventory]:
@@ -128,14 +159,20 @@ def write_inventory(
 ) -> Inventory:
     """Store the items of a scan in place of the last inventory of its sources."""
     before = find_inventory(state, tenant, bytes.fromhex(head.inputs))
-    new = replace(head, stamp=secrets.randbits(63), chunks=0, rows=0)
-    for chunk in rechunked(items, ITEMS, _CHUNK_ROWS):
+    new = replace(head, stamp=secrets.randbits(63), chunks=0, rows=0, parts=())
+    for chunk in rechunked(items, ITEMS, CHUNK_ROWS):
         new = replace(new, chunks=new.chunks + 1, rows=new.rows + len(chunk))
         state.apply_batch(tenant, [Put(new.chunk_keys()[-1], format_table(chunk))])
     touch_inventory(state, tenant, new)
     if before is not None:
-        state.apply_batch(tenant, [Delete(key) for key in before.chunk_keys()])
+        delete_chunks(state, tenant, before.chunk_keys())
     return new
+
+
+def delete_chunks(state: ScannerState, tenant: TenantId, keys: Sequence[bytes]) -> None:
+    """Delete chunks that no head has."""
+    for begin in range(0, len(keys), BATCH_ROWS_MAX):
+        state.apply_batch(tenant, [Delete(key) for key in keys[begin : begin + BATCH_ROWS_MAX]])
 
 
 def keep_head(state: ScannerState, tenant: TenantId, head: Inventory, *, writer: WriteContext | None = None) -> None:
@@ -155,7 +192,7 @@ def touch_inventory(
     for old in (find_inventory(state, tenant, one) for one in dropped):
         if old is not None:
             gone = [_head_key(bytes.fromhex(old.inputs)), *old.chunk_keys()]
-            state.apply_batch(tenant, [Delete(key) for key in gone])
+            delete_chunks(state, tenant, gone)
 
 
 def source_facts(sources: Sequence[Source]) -> tuple[SourceFacts, ...]:
@@ -184,12 +221,22 @@ def _head_key(inputs: bytes) -> bytes:
     return b"inventory/" + inputs
 
 
+def format_part_key(inputs: bytes, part: InventoryPart, at: int) -> bytes:
+    """Return the key of a chunk of a part."""
+    return _head_key(inputs) + b"/" + part.stamp.to_bytes(8, "big") + (part.first + at).to_bytes(4, "big")
+
+
 def _format_head(head: Inventory) -> bytes:
     sources = [vars(one) for one in head.sources]
-    return json.dumps({**vars(head), "policy": head.policy.hex(), "sources": sources}).encode()
+    fields = {**vars(head), "policy": head.policy.hex(), "sources": sources}
+    parts = {"parts": [list(vars(one).values()) for one in head.parts]} if head.parts else {}
+    return json.dumps({**{name: value for name, value in fields.items() if name != "parts"}, **parts}).encode()
 
 
 def _parse_head(data: bytes) -> Inventory:
     head = json.loads(data)
     sources = tuple(SourceFacts(**one) for one in head["sources"])
-    return Inventory(**{**head, "policy": PolicyHash(bytes.fromhex(head["policy"])), "sources": sources})
+    parts = tuple(InventoryPart(*one) for one in head.pop("parts", ()))
+    return Inventory(
+        **{**head, "parts": parts, "policy": PolicyHash(bytes.fromhex(head["policy"])), "sources": sources}
+    )

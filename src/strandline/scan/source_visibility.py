@@ -45,6 +45,13 @@ class Unread:
             chosen = listed.filter(unread).slice(0, SAMPLES_MAX - len(self.samples))
             self.samples += zip(chosen["locator"].to_pylist(), chosen["extra"].to_pylist(), strict=True)
 
+    def merge(self, other: "Unread") -> None:
+        """Add items that come after these."""
+        self.tried += other.tried
+        self.failed += other.failed
+        self.code = self.code or other.code
+        self.samples += other.samples[: SAMPLES_MAX - len(self.samples)]
+
 
 def check_sources(request: ScanRequest) -> None:
     """Raise `SourceNotShared` in a worker whose machine lacks a source."""

@@ -4,15 +4,19 @@
 for few items.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar, runtime_checkable
 
 from strandline.protocol.shards import RunKey
 from strandline.scan.request import ScanRequest
 
 FEW_ITEMS = 2_000
 """From so many items on a scan is Spark's, unless told otherwise."""
+LARGE_ITEMS = 200_000
+"""From so many listed items on tasks of Spark list, plan and settle (`scan.parted`)."""
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,15 @@ class Workers(Protocol):
         ...
 
 
+@runtime_checkable
+class PartWorkers(Protocol):
+    """Calls functions on parts of a large scan, each in some process."""
+
+    def map_parts(self, call: Callable[[ScanRequest, T], R], request: ScanRequest, tasks: Sequence[T]) -> Iterator[R]:
+        """Yield the answers in the order of the tasks; a call may be repeated, and its errors are raised here."""
+        ...
+
+
 class WorkersBySize:
     """Workers on this machine for runs of few items, others for the rest."""
 
@@ -81,6 +94,17 @@ class WorkersBySize:
         """Work with the workers that fit the number of items."""
         self._chosen = self._few if is_little(task(1).items) else self._many
         self._chosen.run(task, shards, poll)
+
+    def map_parts(self, call: Callable[[ScanRequest, T], R], request: ScanRequest, tasks: Sequence[T]) -> Iterator[R]:
+        """Call with the workers for many items."""
+        if not isinstance(self._many, PartWorkers):
+            raise TypeError("the workers for many items take no parts")
+        return self._many.map_parts(call, request, tasks)
+
+
+def is_large(items: int) -> bool:
+    """Return whether so many listed items are listed, planned and settled by tasks, where workers are Spark's."""
+    return items >= LARGE_ITEMS
 
 
 def is_little(items: int) -> bool:

@@ -12,12 +12,13 @@ It imports no PySpark, and is given a session.
 """
 
 import json
+import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -25,15 +26,16 @@ from strandline.errors import StrandlineError
 from strandline.pipeline.sql.sqlite import SqliteDatabase
 from strandline.pipeline.stores import open_database
 from strandline.scan.driver import scan
-from strandline.scan.errors import StateNotShared
+from strandline.scan.errors import StateNotShared, WorkersFailed
 from strandline.scan.events import NoExecutor, StateNearby, Tell, silent
 from strandline.scan.request import ScanRequest
+from strandline.scan.retries import retried
 from strandline.scan.settle.outcome import Outcome
 from strandline.scan.source_visibility import check_sources
 from strandline.scan.worker.engine_cache import engine_for
 from strandline.scan.worker.worker import work
 from strandline.scan.workers import WorkerTask
-from strandline.spark.error_transport import transport_errors
+from strandline.spark.error_transport import format_error, parse_error, transport_errors
 from strandline.spark.errors import spark_errors
 from strandline.spark.executor_watch import watch_executors
 from strandline.spark.worker_login import request_for_workers, worker_error
@@ -43,7 +45,13 @@ if TYPE_CHECKING:
 
 REPORT = pa.schema([("worker", pa.int64()), ("error", pa.string())])
 _REPORT_SQL = "worker long, error string"
+ANSWER = pa.schema([("part", pa.int64()), ("answer", pa.binary()), ("error", pa.string())])
+_ANSWER_SQL = "part long, answer binary, error string"
+TASKS_PER_SLOT = 8
+"""Tasks among which the parts of a large scan are divided, for each slot: uneven ones even out."""
 POLL_S = 0.2
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def scan_on_spark(
@@ -86,6 +94,31 @@ class Task:
             problem = json.dumps([type(error).__name__, str(error), error.hint])
         columns = [[number], [problem]]
         return pa.record_batch([pa.array(cell, kind) for cell, kind in zip(columns, REPORT.types, strict=True)], REPORT)
+
+
+class PartCalls:
+    """The body of a task that makes the calls of its partition's numbers; it pickles by its fields."""
+
+    def __init__(self, call: Callable[[ScanRequest, T], R], request: ScanRequest, tasks: Sequence[T]) -> None:
+        self._call = call
+        self._request = request
+        self._tasks = tasks
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the answers, pickled."""
+        with transport_errors():
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield self._answer(number)
+
+    def _answer(self, number: int) -> pa.RecordBatch:
+        answer, problem = None, None
+        try:
+            answer = pickle.dumps(retried(lambda: self._call(self._request, self._tasks[number])))
+        except StrandlineError as error:
+            problem = format_error(error)
+        cells = ([number], [answer], [problem])
+        return pa.record_batch([pa.array(cell, kind) for cell, kind in zip(cells, ANSWER.types, strict=True)], ANSWER)
 
 
 class WarmUp:
@@ -163,6 +196,26 @@ class SparkWorkers:
         failed = [row.error for row in rows if row.error is not None]
         if failed:
             raise worker_error(*json.loads(failed[0]))
+
+    def map_parts(self, call: Callable[[ScanRequest, T], R], request: ScanRequest, tasks: Sequence[T]) -> Iterator[R]:
+        """Call in tasks, a few for each slot, and yield the answers in order."""
+        if not tasks:
+            return
+        spark = self._session()
+        master = spark.conf.get("spark.master", "local") or "local"
+        check_shared(request, master)
+        given = request
+        if not _is_local(master):
+            given = request_for_workers(request, master, _setting(spark), self._warn)
+        slots = min(len(tasks), TASKS_PER_SLOT * _slots(spark, master, request.parallelism))
+        frame = spark.range(0, len(tasks), 1, slots).mapInArrow(PartCalls(call, given, tasks), _ANSWER_SQL)
+        with spark_errors():
+            rows = _polled(spark, frame.collect, self._watched(spark, lambda: None))
+        for error in (parse_error(row.error) for row in rows if row.error is not None):
+            raise WorkersFailed("WorkersFailed", "a part failed without an error of ours") if error is None else error
+        for row in sorted(rows, key=lambda row: int(row.part)):
+            answer: R = pickle.loads(row.answer)  # noqa: S301 - our own task made it
+            yield answer
 
     def _watched(self, spark: "SparkSession", poll: Callable[[], None]) -> Callable[[], None]:
         """Return `poll`, which on a cluster warns where no executor was granted."""

@@ -37,3 +37,11 @@ class PackedBatches:
         for data in self._packed:
             with pa.ipc.open_stream(data) as reader:
                 yield reader.read_next_batch()
+
+
+class CountedBatches(PackedBatches):
+    """Batches that are counted, and not kept."""
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Count the rows of a batch."""
+        self._rows += len(batch)

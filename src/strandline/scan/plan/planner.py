@@ -7,7 +7,7 @@ within bounds, so that a scan without new items needs no workers.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
@@ -21,7 +21,7 @@ from strandline.pipeline.ledger import DoneStatus, LedgerRecord
 from strandline.pipeline.stores import Stores
 from strandline.scan.inventory import find_inventory
 from strandline.scan.plan.ledger_facts import FACTS, is_done, ledger_columns, ledger_rows
-from strandline.scan.plan.packed_batches import PackedBatches
+from strandline.scan.plan.packed_batches import CountedBatches, PackedBatches
 from strandline.scan.plan.previous_scan import PreviousScan
 from strandline.scan.plan.probes import Probes
 from strandline.scan.plan.read_versions import inventory_index, load_read_versions, stat_cache
@@ -31,6 +31,7 @@ from strandline.scan.policies import usable_bases
 from strandline.scan.request import ScanRequest
 from strandline.scan.run.manifest import ROWS
 from strandline.scan.sources import Source, left_out
+from strandline.scan.sources.row_index import RowIndex
 
 Listing = Callable[[int], None]
 _NO_BASE = -1
@@ -103,35 +104,68 @@ def plan(
     tell: Listing,
     parked: frozenset[bytes] = frozenset(),
     is_new: IsNew = _nothing_is_new,
-) -> Plan:
-    """List the sources and find the items that are left; items of parked shards are not among them."""
-    planner = _Planner(stores, request, parked, is_new)
+    *,
+    items_max: int | None = None,
+) -> Plan | None:
+    """List the sources and find the items that are left; items of parked shards are not among them.
+
+    None if there are more items than `items_max`.
+    """
+    planner = Planner(stores, request, parked, is_new)
+    return planner.plan() if _list(request, planner, tell, items_max) else None
+
+
+def counted(stores: Stores, request: ScanRequest, tell: Listing, parked: frozenset[bytes]) -> Plan:
+    """Return the counts of a plan, however many items there are, without its items."""
+    planner = Planner(stores, request, parked, _nothing_is_new, planned=CountedBatches(PLANNED))
+    _list(request, planner, tell)
+    return planner.plan()
+
+
+def _list(request: ScanRequest, planner: "Planner", tell: Listing, items_max: int | None = None) -> bool:
+    """Let a planner decide about all items; return False if there are more than `items_max`."""
     for number, source in enumerate(request.sources):
         before = planner.items
         for batch in source.list_items(lambda listed, before=before: tell(before + listed)):  # type: ignore[misc]
             planner.add(number, source, batch)
-    return planner.plan()
+            if items_max is not None and planner.items > items_max:
+                return False
+    return True
 
 
-class _Planner:
-    """Builds one plan, batch by batch."""
+class Planner:
+    """Builds one plan, batch by batch; of a part of a listing with what the last inventory knows of it.
 
-    def __init__(self, stores: Stores, request: ScanRequest, parked: frozenset[bytes], is_new: IsNew) -> None:
+    `planned` is where decided batches go, and `probes_share` the number of plans that share the bounds of probes.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        request: ScanRequest,
+        parked: frozenset[bytes],
+        is_new: IsNew,
+        *,
+        known: RowIndex | None = None,
+        bases: Sequence[Base] | None = None,
+        planned: PackedBatches | None = None,
+        probes_share: int = 1,
+    ) -> None:
         self._stores = stores
         self._request = request
         self._parked = parked
         self._is_new = is_new
-        self._bases = usable_bases(stores, request.tenant, request.policy.record)
-        self._probes = Probes(stores, request)
+        self._bases = usable_bases(stores, request.tenant, request.policy.record) if bases is None else bases
+        self._probes = Probes(stores, request, probes_share)
         notes = load_read_versions(stores.state, request.tenant, request.inputs_digest)
         before = find_inventory(stores.state, request.tenant, request.inputs_digest)
         self._is_first = before is None and not notes.keys
-        self._known = inventory_index(before, stores.state, request.tenant)
+        self._known = inventory_index(before, stores.state, request.tenant) if known is None else known
         self._cache = stat_cache(notes, self._known)
         is_same_policy = before is not None and before.policy == request.policy_hash
         self._previous = PreviousScan(self._known) if is_same_policy else None
         self._is_same = True
-        self._planned = PackedBatches(PLANNED)
+        self._planned = PackedBatches(PLANNED) if planned is None else planned
         self._counts: Counter[Reason] = Counter()
         self._left_out: Counter[str] = Counter()
         self._todo_items = self._todo_bytes = 0

@@ -28,11 +28,11 @@ BYTES_MAX = 64 << 20
 class Probes:
     """The probes of one plan."""
 
-    def __init__(self, stores: Stores, request: ScanRequest) -> None:
+    def __init__(self, stores: Stores, request: ScanRequest, share: int = 1) -> None:
         self._stores = stores
         self._request = request
-        self._items_left = ITEMS_MAX
-        self._bytes_left = BYTES_MAX
+        self._items_left = ITEMS_MAX // share
+        self._bytes_left = BYTES_MAX // share
 
     def resolved(
         self, source: Source, listed: pa.RecordBatch, rows: Sequence[LedgerRecord | None]

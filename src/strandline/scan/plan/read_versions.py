@@ -34,6 +34,8 @@ from strandline.scan.sources.row_index import Chunk, RowIndex
 from strandline.scan.sources.stat_cache import Lookup
 
 PART_ROWS_MAX = 2_000
+PAGE_ROWS_MAX = 8_000
+"""The rows of a page: a note stands at the end of its page, which may be so far behind its first row."""
 _NOTES_AT_ONCE = 32
 _PREFIX = b"vouched/"
 _RUN_AT = len(_PREFIX) + DIGEST_BYTES
@@ -56,9 +58,23 @@ def read_version_puts(inputs: bytes, writer: WriteContext, row: int, files: pa.T
     ]
 
 
-def load_read_versions(state: ScannerState, tenant: TenantId, inputs: bytes) -> ReadVersions:
-    """Return all notes of some sources."""
+class NoteRows(NamedTuple):
+    """Rows of the manifest of a run."""
+
+    run_id: int
+    start: int
+    end: int
+
+
+def load_read_versions(
+    state: ScannerState, tenant: TenantId, inputs: bytes, rows: NoteRows | None = None
+) -> ReadVersions:
+    """Return all notes of some sources; with `rows`, those of pages of some rows of a run."""
     first, end = _begin(inputs), _begin(inputs) + b"\xff" * 27
+    if rows is not None:
+        begin = first + rows.run_id.to_bytes(8, "big")
+        first = begin + (rows.start + 1).to_bytes(8, "big")
+        end = begin + (rows.end + PAGE_ROWS_MAX + 1).to_bytes(8, "big")
     keys: list[bytes] = []
     chunks: list[Chunk] = []
     while page := state.list_range(tenant, first, end, _NOTES_AT_ONCE):
@@ -68,6 +84,16 @@ def load_read_versions(state: ScannerState, tenant: TenantId, inputs: bytes) -> 
                 chunks.append(Chunk(len(parse_table(value, VOUCHED)), partial(parse_table, value, VOUCHED)))
         first = keys[-1] + b"\0"
     return ReadVersions(keys, chunks)
+
+
+def read_version_keys(state: ScannerState, tenant: TenantId, inputs: bytes) -> list[bytes]:
+    """Return the keys of all notes of some sources."""
+    first, end = _begin(inputs), _begin(inputs) + b"\xff" * 27
+    keys: list[bytes] = []
+    while page := state.list_range(tenant, first, end, _NOTES_AT_ONCE):
+        keys += [key for key, _ in page]
+        first = keys[-1] + b"\0"
+    return keys
 
 
 def delete_read_versions(stores: Stores, request: ScanRequest, keys: Iterable[bytes]) -> None:

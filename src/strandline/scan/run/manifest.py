@@ -2,6 +2,7 @@
 
     manifest/<u64 id, big-endian>             head: JSON, see `Manifest`
     manifest/<u64 id, big-endian>/<u32 n>     chunk n: an Arrow IPC stream (zstd) of `ROWS`, at most 4,096 rows
+    manifest/<u64 id, big-endian>/<u64 id>    a chunk of a large scan, under an id that its task drew
 
 Keys of shards and cursors are (manifest, row), as `protocol.keyspace` writes them; a shard is a range of rows.
 
@@ -10,9 +11,11 @@ finds its rows; a manifest never changes; it is deleted after the end of its run
 """
 
 import json
+import secrets
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -50,7 +53,7 @@ CHUNK_ROWS = 4_096
 CHUNK_BYTES_MAX = 8 << 20
 ITEM_BYTES = 4_096
 """The weight of an item beside its bytes."""
-_FORMAT = 1
+_FORMAT, _FORMAT_OF_TASKS = 1, 2
 
 
 class Row(NamedTuple):
@@ -76,6 +79,12 @@ class Manifest:
     starts: tuple[int, ...]
     weights: tuple[int, ...]
     bases: tuple[PolicyHash, ...] = ()
+    ids: tuple[int, ...] = ()
+    """The ids of chunks that tasks wrote (u64), in order; other chunks are counted from 0."""
+
+    def chunk_key(self, at: int) -> bytes:
+        """Return the key of a chunk."""
+        return format_chunk_key(self.number, self.ids[at]) if self.ids else _chunk_key(self.number, at)
 
     def chunk_of(self, row: int) -> int:
         """Return the chunk that holds a row."""
@@ -116,8 +125,41 @@ def write_manifest(
         heavy.append(pc.sum(weights(chunk["size"])).as_py())
         total += pc.sum(chunk["size"]).as_py() or 0
     manifest = Manifest(number, starts[-1], total, tuple(starts[:-1]), tuple(heavy), tuple(bases))
-    state.apply_batch(tenant, [Put(_head_key(number), _format_head(manifest))])
+    write_head(state, tenant, manifest)
     return manifest
+
+
+def write_head(state: ScannerState, tenant: TenantId, manifest: Manifest) -> None:
+    """Store the head of a manifest whose chunks are durable."""
+    state.apply_batch(tenant, [Put(_head_key(manifest.number), _format_head(manifest))])
+
+
+class WrittenChunk(NamedTuple):
+    """A chunk that a task wrote."""
+
+    id: int
+    rows: int
+    weight: int
+    bytes: int
+
+
+def write_chunks(
+    state: ScannerState, tenant: TenantId, number: int, rows: Iterable[pa.RecordBatch]
+) -> Iterator[WrittenChunk]:
+    """Store rows as chunks under ids that no other task has, also if it does the same again."""
+    for chunk in _chunks(rows):
+        named = secrets.randbits(63)
+        state.apply_batch(tenant, [Put(format_chunk_key(number, named), format_table(chunk))])
+        weight = pc.sum(weights(chunk["size"])).as_py()
+        yield WrittenChunk(named, len(chunk), weight, pc.sum(chunk["size"]).as_py() or 0)
+
+
+def manifest_of(number: int, chunks: Sequence[WrittenChunk], bases: Sequence[PolicyHash]) -> Manifest:
+    """Return the head of a manifest from its chunks, in order."""
+    starts = [0, *accumulate(chunk.rows for chunk in chunks)]
+    heavy, ids = tuple(chunk.weight for chunk in chunks), tuple(chunk.id for chunk in chunks)
+    size = sum(chunk.bytes for chunk in chunks)
+    return Manifest(number, starts[-1], size, tuple(starts[:-1]), heavy, tuple(bases), ids)
 
 
 def read_manifest(state: ScannerState, tenant: TenantId, number: int) -> Manifest | None:
@@ -129,9 +171,17 @@ def read_manifest(state: ScannerState, tenant: TenantId, number: int) -> Manifes
 def delete_manifest(state: ScannerState, tenant: TenantId, manifest: Manifest) -> None:
     """Delete a manifest: the head first, so that no reader finds one without rows."""
     state.apply_batch(tenant, [Delete(_head_key(manifest.number))])
-    keys = [Delete(_chunk_key(manifest.number, at)) for at in range(len(manifest.starts))]
+    keys = [Delete(manifest.chunk_key(at)) for at in range(len(manifest.starts))]
     for begin in range(0, len(keys), 1_000):
         state.apply_batch(tenant, keys[begin : begin + 1_000])
+    if manifest.ids:
+        delete_numbered(state, tenant, manifest.number)
+
+
+def delete_numbered(state: ScannerState, tenant: TenantId, number: int) -> None:
+    """Delete every key below the number of a manifest, those of tasks that were repeated included."""
+    for key in manifest_keys(state, tenant, number):
+        state.apply_batch(tenant, [Delete(key)])
 
 
 def manifest_keys(state: ScannerState, tenant: TenantId, number: int) -> Iterator[bytes]:
@@ -148,7 +198,7 @@ def read_rows(
     """Yield the rows `[start, end)`, chunk by chunk, each with the number of its first row."""
     while start < end:
         at = manifest.chunk_of(start)
-        (data,) = state.multi_get(tenant, [_chunk_key(manifest.number, at)])
+        (data,) = state.multi_get(tenant, [manifest.chunk_key(at)])
         if data is None:
             raise ManifestBroken(f"chunk {at} is gone")
         first = manifest.starts[at]
@@ -183,21 +233,34 @@ def _chunk_key(number: int, at: int) -> bytes:
     return _head_key(number) + b"/" + at.to_bytes(4, "big")
 
 
+def format_chunk_key(number: int, named: int) -> bytes:
+    """Return the key of a chunk that a task wrote: its id has eight bytes, and a counted chunk's number four."""
+    return _head_key(number) + b"/" + named.to_bytes(8, "big")
+
+
 def _format_head(manifest: Manifest) -> bytes:
     head = {
-        "format": _FORMAT,
+        "format": _FORMAT_OF_TASKS if manifest.ids else _FORMAT,
         "rows": manifest.rows,
         "bytes": manifest.bytes_listed,
         "starts": manifest.starts,
         "weights": manifest.weights,
         "bases": [base.hex() for base in manifest.bases],
     }
-    return json.dumps(head).encode()
+    return json.dumps({**head, "ids": manifest.ids} if manifest.ids else head).encode()
 
 
 def _parse_head(number: int, data: bytes) -> Manifest:
     head = json.loads(data)
-    if head.get("format") != _FORMAT:
+    if head.get("format") not in (_FORMAT, _FORMAT_OF_TASKS):
         raise ManifestBroken("it is of a later version")
     bases = tuple(PolicyHash(bytes.fromhex(base)) for base in head["bases"])
-    return Manifest(number, head["rows"], head["bytes"], tuple(head["starts"]), tuple(head["weights"]), bases)
+    return Manifest(
+        number,
+        head["rows"],
+        head["bytes"],
+        tuple(head["starts"]),
+        tuple(head["weights"]),
+        bases,
+        tuple(head.get("ids", ())),
+    )

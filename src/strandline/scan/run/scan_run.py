@@ -40,9 +40,9 @@ from strandline.protocol.shards import OpKind, RunKey, ShardRecord, ShardStatus
 from strandline.scan.plan.planner import Plan
 from strandline.scan.policies import remember_policy
 from strandline.scan.request import ScanRequest
-from strandline.scan.run.manifest import Manifest, delete_manifest, read_manifest, rows_of, write_manifest
+from strandline.scan.run.manifest import Manifest, delete_manifest, read_manifest, rows_of, write_head, write_manifest
 from strandline.scan.run.orphan_manifests import delete_orphans, forget_manifest, record_manifest
-from strandline.scan.run.shard_cuts import initial_shards
+from strandline.scan.run.shard_cuts import initial_shards, shards_of_chunks
 
 _PENDING_PATIENCE_S = 5.0
 _PENDING_PAUSE_S = 0.2
@@ -85,13 +85,24 @@ def begin_run(stores: Stores, request: ScanRequest, plan: Plan) -> tuple[ScanRun
     delete_orphans(state, request.tenant, request.digest, used, now)
     record_manifest(state, request.tenant, request.digest, number, now)
     manifest = write_manifest(state, request.tenant, number, plan.todo(), [base.policy for base in plan.bases])
-    run, is_ours = _begun(stores, request, plan, manifest)
+    shards = initial_shards(manifest, (batch["size"] for batch in plan.todo()), request.parallelism)
+    run, is_ours = _begun(stores, request, shards, manifest)
     forget_manifest(state, request.tenant, request.digest, number)
     return run, is_ours
 
 
-def _begun(stores: Stores, request: ScanRequest, plan: Plan, manifest: Manifest) -> tuple[ScanRun, bool]:
-    shards = initial_shards(manifest, (batch["size"] for batch in plan.todo()), request.parallelism)
+def begin_written_run(stores: Stores, request: ScanRequest, manifest: Manifest) -> tuple[ScanRun, bool]:
+    """Begin a run over a manifest whose chunks tasks wrote, or join another driver's; see `begin_run`."""
+    remember_policy(stores, request.tenant, request.policy.record)
+    write_head(stores.state, request.tenant, manifest)
+    run, is_ours = _begun(stores, request, shards_of_chunks(manifest, request.parallelism), manifest)
+    forget_manifest(stores.state, request.tenant, request.digest, manifest.number)
+    return run, is_ours
+
+
+def _begun(
+    stores: Stores, request: ScanRequest, shards: Sequence[InitialShard], manifest: Manifest
+) -> tuple[ScanRun, bool]:
     while True:
         ordinal, record = _current(stores, request)
         key = run_key(request, ordinal)

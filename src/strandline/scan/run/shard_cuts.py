@@ -22,11 +22,25 @@ SPLIT_WEIGHT_MIN = 4 << 20
 def initial_shards(manifest: Manifest, sizes: Iterable[pa.Array], parallelism: int) -> list[InitialShard]:
     """Return shards of about equal weight: several for each worker, more for much work, fewer for little."""
     total = np.cumsum(np.concatenate([weights(some).to_numpy() for some in sizes]))
-    most = max(SHARDS_PER_WORKER * parallelism, int(total[-1]) // SHARD_WEIGHT_MAX)
-    count = max(1, min(most, int(total[-1]) // SHARD_WEIGHT_MIN, len(total), SHARDS_MAX))
+    count = _count(int(total[-1]), len(total), parallelism)
     ends = np.searchsorted(total, total[-1] * np.arange(1, count) / count, side="left") + 1
     bounds = [0, *sorted({int(end) for end in ends if 0 < end < len(total)}), len(total)]
     return [InitialShard(number, manifest.spec(*pair)) for number, pair in enumerate(pairwise(bounds))]
+
+
+def shards_of_chunks(manifest: Manifest, parallelism: int) -> list[InitialShard]:
+    """Return shards of about equal weight from the chunks alone: rows of one chunk count as equally heavy."""
+    ends = np.cumsum(manifest.weights)
+    count = _count(int(ends[-1]), manifest.rows, parallelism)
+    wanted = ends[-1] * np.arange(1, count) / count
+    rows = np.interp(wanted, [0, *ends], [*manifest.starts, manifest.rows]).astype(np.int64)
+    bounds = [0, *sorted({int(row) for row in rows if 0 < row < manifest.rows}), manifest.rows]
+    return [InitialShard(number, manifest.spec(*pair)) for number, pair in enumerate(pairwise(bounds))]
+
+
+def _count(weight: int, rows: int, parallelism: int) -> int:
+    most = max(SHARDS_PER_WORKER * parallelism, weight // SHARD_WEIGHT_MAX)
+    return max(1, min(most, weight // SHARD_WEIGHT_MIN, rows, SHARDS_MAX))
 
 
 def weight_of(row: Row) -> int:

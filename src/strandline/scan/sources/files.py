@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Self
@@ -41,9 +41,10 @@ from strandline.scan.sources.git_repository import (
     format_locator,
     parse_locator,
 )
+from strandline.scan.sources.listing_parts import WHOLE, ListingPart, parts_at
 from strandline.scan.sources.source import SIZE_MAX, Content, ItemReader, Part, Row, Tell, batches, path_text
 from strandline.scan.sources.stat_cache import format_stat, vouching
-from strandline.scan.sources.walk import Walk, one_file, walk
+from strandline.scan.sources.walk import Walk, folder_bounds, one_file, walk
 
 OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _TRIES = 2
@@ -133,8 +134,20 @@ class FileSource:
 
     def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the tree, in the order of paths."""
+        return self.list_part(WHOLE, tell)
+
+    def listing_parts(self, count: int) -> Sequence[ListingPart]:
+        """Return ranges of paths."""
+        if self.only is not None:
+            return (WHOLE,)
+        bounds = folder_bounds(self._walk(WHOLE), count)
+        step = max(1, len(bounds) // count)
+        return parts_at(bounds[::step])
+
+    def list_part(self, part: ListingPart, tell: Tell) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range of paths."""
         counts: Counter[str] = Counter()
-        rows = self.rows(counts)
+        rows = self.rows(counts, part)
         return batches(rows if self.repository is None else self._in_repository(rows), tell, counts)
 
     def _in_repository(self, rows: Iterable[list[Row]]) -> Iterator[list[Row]]:
@@ -146,7 +159,7 @@ class FileSource:
         """Return what stands before the path below the root in every locator."""
         return b"" if self.repository is None else format_locator(self.repository.identity, self.prefix)
 
-    def rows(self, counts: Counter[str]) -> Iterator[list[Row]]:
+    def rows(self, counts: Counter[str], part: ListingPart = WHOLE) -> Iterator[list[Row]]:
         """Yield the rows of the tree in groups, and count excluded paths.
 
         A root that cannot be listed is an error.
@@ -155,8 +168,11 @@ class FileSource:
             os.scandir(self.root).close()
         except OSError as error:
             raise _refused(self.root, error) from error
-        what = Walk(os.path.join(self.root, b""), self.ours, self.excludes, self.size_max)
+        what = self._walk(part)
         return walk(what, counts) if self.only is None else one_file(what, self.only, counts)
+
+    def _walk(self, part: ListingPart) -> Walk:
+        return Walk(os.path.join(self.root, b""), self.ours, self.excludes, self.size_max, part)
 
     def open(self) -> AbstractContextManager[ItemReader]:
         """Return a reader of files."""

@@ -13,10 +13,14 @@ from typing import NamedTuple
 
 from strandline.scan.path_globs import PathGlobs
 from strandline.scan.sources.errors import Problem, problem_of, stat_version
+from strandline.scan.sources.listing_parts import WHOLE, ListingPart
 from strandline.scan.sources.source import BATCH_ROWS, Row, path_text
 from strandline.scan.sources.stat_cache import format_stat
 
 EXCLUDED, GIT_FOLDER, STATE = "excluded", "git folder", "state"
+BOUND_ROWS = 20_000
+"""Files of one folder that are listed together."""
+BOUNDS_MAX = 20_000
 _by_name = attrgetter("name")
 
 
@@ -27,6 +31,18 @@ class Walk(NamedTuple):
     ours: frozenset[bytes]
     excludes: PathGlobs
     size_max: int
+    part: ListingPart = WHOLE
+    """Paths outside it are not visited, nor counted."""
+
+    def reaches(self, path: bytes, *, is_folder: bool) -> bool:
+        """Return whether a path is in the part, or anything below a folder is."""
+        return self.part.overlaps(
+            ListingPart(path + b"/", path + b"0") if is_folder else ListingPart(path, path + b"\0")
+        )
+
+    def has_folder(self, path: bytes) -> bool:
+        """Return whether a folder itself, with its `/`, is in the part."""
+        return self.part.start <= path and (self.part.end is None or path < self.part.end)
 
 
 def walk(what: Walk, counts: Counter[str]) -> Iterator[list[Row]]:
@@ -40,6 +56,37 @@ def walk(what: Walk, counts: Counter[str]) -> Iterator[list[Row]]:
             yield found
         else:
             stack.pop()
+
+
+def folder_bounds(what: Walk, count: int) -> list[bytes]:
+    """Return about `count` paths at which the tree is cut: of folders, level by level, and of names in large ones."""
+    bounds, level = set[bytes](), [b""]
+    while level and len(bounds) < count:
+        below: list[bytes] = []
+        for folder in level:
+            names, folders = _names(what, folder)
+            below += folders
+            bounds |= {folder + name for name in names[::BOUND_ROWS][1:]}
+            if len(bounds) >= BOUNDS_MAX:
+                return sorted(bounds)
+        bounds |= set(below)
+        level = below
+    return sorted(bounds)
+
+
+def _names(what: Walk, folder: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Return the sorted names of a folder's files, and the paths of its folders; none if it cannot be listed."""
+    names, folders = list[bytes](), list[bytes]()
+    try:
+        with os.scandir(what.root + folder) as entries:
+            for entry in entries:
+                if not entry.is_dir(follow_symlinks=False):
+                    names.append(entry.name)
+                elif _reason_to_leave_out(what, folder + entry.name, is_folder=True) is None:
+                    folders.append(folder + entry.name + b"/")
+    except OSError:  # the listing of the part tells
+        return [], []
+    return sorted(names), folders
 
 
 def one_file(what: Walk, name: bytes, counts: Counter[str]) -> Iterator[list[Row]]:
@@ -57,6 +104,8 @@ def _listed(what: Walk, folder: bytes, counts: Counter[str]) -> Iterator[list[Ro
         with os.scandir(what.root + folder) as entries:
             found = list(entries)
     except OSError as error:
+        if not what.has_folder(folder):  # it is told of in the part where it begins
+            return iter(())
         problem = problem_of(error)
         is_denied = problem is Problem.PERMISSION_DENIED
         return iter([[_problem_row(folder, None, Problem.UNREADABLE_FOLDER if is_denied else problem)]])
@@ -68,14 +117,16 @@ def _listed(what: Walk, folder: bytes, counts: Counter[str]) -> Iterator[list[Ro
 def _rows(
     what: Walk, folder: bytes, entries: list[os.DirEntry[bytes]], counts: Counter[str]
 ) -> Iterator[list[Row] | bytes]:
-    is_all = not (what.ours or what.excludes.globs)
+    is_all, is_whole = not (what.ours or what.excludes.globs), what.part == WHOLE
     rows: list[Row] = []
     for entry in entries:
         path = folder + entry.name
         is_folder = entry.is_dir(follow_symlinks=False)
+        if not is_whole and not what.reaches(path, is_folder=is_folder):
+            continue
         reason = None if is_all and not is_folder else _reason_to_leave_out(what, path, is_folder=is_folder)
         if reason is not None:
-            counts[reason] += 1
+            counts[reason] += not is_folder or what.has_folder(path + b"/")
         elif is_folder:
             yield rows
             yield path + b"/"

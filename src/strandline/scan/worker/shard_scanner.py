@@ -16,6 +16,7 @@ from strandline.pipeline.stores import Stores
 from strandline.protocol.keyspace import cut_spec, parse_manifest_row
 from strandline.protocol.shards import ParkReason
 from strandline.protocol.splits import ResidualPlan
+from strandline.scan.plan.read_versions import PAGE_ROWS_MAX
 from strandline.scan.retries import retried
 from strandline.scan.run.manifest import Manifest, Row, read_rows, rows_of
 from strandline.scan.run.shard_cuts import split_row
@@ -28,7 +29,7 @@ from strandline.scan.workers import WorkerTask
 ONE_BY_ONE_AFTER, SPLIT_AFTER, PARKED_AFTER = 3, 5, 8
 """Numbers of fences without a move of the cursor."""
 SPLIT_LOOK_S = 0.5
-PAGE_ITEMS_MAX = 8_000
+PAGE_ITEMS_MAX = PAGE_ROWS_MAX
 PAGE_S = 1.0
 """A page ends after this many items or seconds: a commit of any size waits for the disk three times."""
 

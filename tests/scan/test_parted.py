@@ -1,0 +1,246 @@
+"""Large scans, whose listing, plan and settle are the work of tasks: the results of a driver that does it alone."""
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.errors import Conflict
+from strandline.pipeline.ledger import DoneStatus
+from strandline.scan.driver import explain
+from strandline.scan.inventory import find_inventory
+from strandline.scan.path_globs import parse_globs
+from strandline.scan.request import ScanRequest
+from strandline.scan.settle.outcome import Outcome
+from strandline.scan.sources import FileSource, GitSource, Problem, Source, left_out
+from strandline.scan.sources.listing_parts import ListingPart, list_part, listing_parts, parts_at
+from tests.scan.parted_workers import PartThreads
+from tests.scan.sources.helpers import Repository
+from tests.scan.things import Thing, Things
+from tests.scan.threaded_workers import TENANT, ThreadWorkers, made, request_for, scanned
+from tests.spark.rows import Rows, rows_of
+
+AT_ONCE = "strandline.scan.workers.LARGE_ITEMS"
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Files in folders of different depth, with secrets, a link, and excluded ones."""
+    root = tmp_path / "tree"
+    for number in range(60):
+        folder = root.joinpath(*[f"d{number % 7}", f"e{number % 3}"][: number % 3])
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"file {number:03}").write_text(f"text alpha_{number:03}" if number % 5 else "nothing")
+    (root / "d1.txt").write_text("beta_123")
+    (root / "d1" / "left.log").write_text("beta_999")
+    (root / "link").symlink_to("d1.txt")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def _few_parts_and_trusted_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut into few parts, and trust files however fresh they are: whether one is would depend on the clock."""
+    monkeypatch.setattr("strandline.scan.parted.parted_scan.FIRST_PARTS", 6)
+    monkeypatch.setattr("strandline.scan.sources.stat_cache.RACY_MARGIN_NS", -(10**12))
+
+
+def everything(request: ScanRequest) -> tuple[Rows, list[dict[str, Any]]]:
+    """Return all rows of a state, and the rows of its inventory in their order."""
+    with request.open_stores() as stores:
+        head = find_inventory(stores.state, TENANT, request.inputs_digest)
+        assert head is not None
+        items = [row for table in head.items(stores.state, TENANT) for row in table.to_pylist()]
+        assert len(items) == head.rows
+        return rows_of(stores, TENANT), items
+
+
+def summary(outcome: Outcome) -> tuple[object, ...]:
+    """Return what a scan says, but for the ids of its run."""
+    said = (outcome.items, dict(outcome.statuses), dict(outcome.codes), outcome.unseen, outcome.incomplete)
+    more = (outcome.bytes_seen, outcome.gaps, dict(outcome.left_out), outcome.new_items, outcome.new_bytes)
+    reasons = {reason: count for reason, count in outcome.reasons.items() if count}
+    return (
+        *said,
+        *more,
+        reasons,
+        list(outcome.notes),
+        sorted(one.observation.observation_id for one in outcome.findings),
+    )
+
+
+def files(tree: Path) -> Source:
+    return FileSource.at(tree, excludes=parse_globs("*.log"))
+
+
+def things(tree: Path) -> Source:
+    found = Things(tree.parent / "things.json")
+    fails = {7: Problem.IO_ERROR.value}
+    found.write({f"item {number:02}": Thing(f"alpha_{number:03}", fails=fails.get(number)) for number in range(20)})
+    return found
+
+
+def git(tree: Path) -> Source:
+    repository = Repository(tree.parent / "repository")
+    for number in range(3):
+        repository.commit({f"file{number}": f"alpha_{number:03} beta_111".encode()})
+    return GitSource.at(tree.parent / "repository")
+
+
+SOURCES: dict[str, Callable[[Path], list[Source]]] = {
+    "files": lambda tree: [files(tree)],
+    "one file": lambda tree: [FileSource.at(tree / "d1.txt")],
+    "git": lambda tree: [git(tree)],
+    "several": lambda tree: [things(tree), files(tree), git(tree)],
+}
+
+
+@pytest.mark.parametrize(
+    ("which", "times"),
+    [("files", 2), ("one file", 1), ("git", 1), pytest.param("several", 2, marks=pytest.mark.long)],
+)
+def test_tasks_come_to_the_results_of_a_driver_alone(
+    which: str, times: int, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first scan, one without changes, and one after changes: the same rows, inventory and counts both ways."""
+    sources = SOURCES[which](tree)
+    alone, parted = (request_for(made(str(tmp_path / name)), *sources) for name in ("alone.db", "parted.db"))
+    workers = PartThreads(times=times)
+    monkeypatch.setattr(AT_ONCE, 1)
+    for step in ("first", "again", "changed", "back"):
+        if step == "changed":
+            (tree / "d1.txt").write_text("beta_123 beta_456")
+            (tree / "d2" / "new").write_text("alpha_777")
+            (tree / "file 000").unlink()
+        expected, outcome = scanned(alone), scanned(parted, workers)
+        assert summary(outcome) == summary(expected), step
+        assert everything(parted) == everything(alone), step
+    assert ("plan_part", 1 if which in ("one file", "git") else max(size for _, size in workers.calls)) in workers.calls
+    with parted.open_stores() as stores:  # nothing of a plan is left
+        assert stores.state.list_range(TENANT, b"manifest/", b"manifest0") == []
+        assert stores.state.list_range(TENANT, b"begun/", b"begun0") == []
+
+
+def test_a_scan_without_changes_writes_one_head_and_settles_nothing_again(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AT_ONCE, 1)
+    request = request_for(made(str(tmp_path / "state.db")), files(tree))
+    workers = PartThreads()
+    scanned(request, workers)
+    with request.open_stores() as stores:
+        before = find_inventory(stores.state, TENANT, request.inputs_digest)
+    workers.calls.clear()
+    outcome = scanned(request, workers)
+    assert outcome.is_whole is False  # the link is no file
+    assert outcome.statuses[DoneStatus.SKIPPED] == 1
+    ((called, parts),) = workers.calls
+    assert called == "plan_part"
+    assert parts > 3
+    with request.open_stores() as stores:
+        after = find_inventory(stores.state, TENANT, request.inputs_digest)
+    assert before is not None
+    assert after is not None
+    assert after.parts == before.parts
+
+
+def test_a_listing_that_grows_past_the_bound_is_begun_again_by_tasks(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, many = (request_for(made(str(tmp_path / name)), files(tree)) for name in ("few.db", "many.db"))
+    monkeypatch.setattr(AT_ONCE, 63)
+    workers = PartThreads()
+    scanned(few, workers)
+    assert workers.calls == []  # 62 items
+    (tree / "another").write_text("beta_321")
+    scanned(many, workers)
+    assert [name for name, _ in workers.calls] == ["plan_part", "settle_part"]
+    plain = PartThreads()
+    monkeypatch.setattr(AT_ONCE, 10_000)
+    scanned(many, plain)  # back to the driver, over an inventory of parts
+    assert plain.calls == []
+    assert everything(many)[0]["findings"]
+    scanned(few, ThreadWorkers())
+    assert everything(few)[1] == everything(many)[1]
+
+
+def test_a_scan_that_another_replaced_meanwhile_says_so_and_goes_on(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AT_ONCE, 1)
+    request = request_for(made(str(tmp_path / "state.db")), files(tree))
+    scanned(request, PartThreads())
+
+    class Overtaken(PartThreads):
+        def map_parts(self, call: Any, request: ScanRequest, tasks: Any) -> Any:  # noqa: ANN401
+            yield from list(super().map_parts(call, request, tasks))
+            if call.__name__ == "plan_part" and not self.started:
+                self.started = 1
+                monkeypatch.setattr(AT_ONCE, 10_000)
+                (tree / "more").write_text("beta_555")
+                scanned(request, ThreadWorkers())  # a driver alone, which writes an inventory of its own
+                monkeypatch.setattr(AT_ONCE, 1)
+
+    with pytest.raises(Conflict, match="ended meanwhile"):
+        scanned(request, Overtaken())
+    assert scanned(request, PartThreads()).items == 63
+
+
+def test_explain_counts_without_keeping_items(tree: Path, tmp_path: Path) -> None:
+    request = request_for(made(str(tmp_path / "state.db")), files(tree))
+    plan = explain(request)
+    assert (plan.items, plan.todo_items, dict(plan.left_out)) == (62, 62, {"excluded": 1})
+    assert list(plan.planned) == []
+
+
+NAMES = st.sampled_from([b"a", b"a.b", b"a0", b"b", b"b-", b".git", b"c\xff"])
+TREES = st.recursive(st.none(), lambda below: st.dictionaries(NAMES, below, max_size=5), max_leaves=25)
+
+
+def build(where: bytes, tree: dict[bytes, Any] | None) -> None:
+    if tree is None:
+        Path(os.fsdecode(where)).write_bytes(b"x")
+        return
+    Path(os.fsdecode(where)).mkdir()
+    for name, below in tree.items():
+        build(where + b"/" + name, below)
+
+
+@given(tree=TREES.filter(lambda tree: tree is not None), bounds=st.lists(st.lists(NAMES, min_size=1, max_size=3)))
+def test_parts_of_a_tree_are_its_listing_wherever_it_is_cut(
+    tree: dict[bytes, Any], bounds: list[list[bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("trees") / "tree"
+    build(os.fsencode(root), tree)
+    source = FileSource.at(root, excludes=parse_globs("a0"))
+    whole = list(source.list_items(lambda _: None))
+    for parts in (
+        parts_at(sorted({b"/".join(one) for one in bounds})),
+        *(listing_parts(source, n) for n in (1, 3, 99)),
+    ):
+        assert parts[0].start == b""
+        assert parts[-1].end is None
+        rows, counts = [], Counter[str]()
+        for part in parts:
+            for batch in list_part(source, part, lambda _: None):
+                rows += batch.to_pylist()
+                counts.update(left_out(batch))
+        assert rows == [row for batch in whole for row in batch.to_pylist()]
+        assert +counts == Counter(left_out(whole[-1]))
+
+
+def test_a_large_folder_is_cut_at_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.scan.sources.walk.BOUND_ROWS", 10)
+    for number in range(35):
+        (tmp_path / f"{number:02}").touch()
+    parts = listing_parts(FileSource.at(tmp_path), 8)
+    assert parts == [
+        ListingPart(b"", b"10"),
+        ListingPart(b"10", b"20"),
+        ListingPart(b"20", b"30"),
+        ListingPart(b"30", None),
+    ]
