@@ -127,6 +127,7 @@ def test_tasks_list_plan_and_settle_as_a_driver_alone_does(
         assert rows_of(one, TENANT) == rows_of(other, TENANT)
 
 
+@pytest.mark.long
 def test_an_error_of_a_listing_in_a_task_comes_back_as_it_is(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
