@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from strandline.alarms import Alarm, Condition, observe
 from strandline.alarms.alarm import (
     KINDS,
+    PENDING_MAX,
     cleaned,
     delivered,
     failed,
@@ -97,3 +98,30 @@ def test_an_alarm_of_version_1_is_read_for_ever_and_others_are_refused() -> None
         with pytest.raises(FormatError):
             parse_alarm(data, "x.alarm")
     assert alarm.kind in KINDS
+
+
+def test_an_alarm_that_flaps_keeps_few_notices_in_order_and_counts_the_rest() -> None:
+    alarm: Alarm | None = None
+    for number in range(500):
+        problem = None if number % 2 else "broken"
+        alarm = observe(alarm, Condition("test", "s", problem), ("a", "b"), 1_000 + number)
+    assert alarm is not None
+    for receiver in ("a", "b"):
+        notices = [each.notice for each in alarm.pending if each.receiver == receiver]
+        assert len(notices) <= PENDING_MAX
+        assert [notice.state for notice in notices] == ["raised", "resolved"] * (len(notices) // 2)
+        assert all(early.alarm == late.alarm for early, late in zip(notices[::2], notices[1::2], strict=True))
+        assert (notices[0].at_ns, notices[-1].at_ns) == (1_000, 1_499)
+        assert len(notices) + sum(notice.coalesced for notice in notices) == 500
+    assert parse_alarm(format_alarm(alarm)) == alarm
+
+
+def test_updates_of_one_alarm_are_coalesced_too() -> None:
+    alarm: Alarm | None = None
+    for number in range(200):
+        alarm = observe(alarm, Condition("test", "s", "broken", key=str(number)), ("a",), 1_000 + number)
+    assert alarm is not None
+    notices = [each.notice for each in alarm.pending]
+    assert len(notices) == PENDING_MAX
+    assert (notices[0].state, notices[-1].at_ns) == ("raised", 1_199)
+    assert len(notices) + sum(notice.coalesced for notice in notices) == 200

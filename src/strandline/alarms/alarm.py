@@ -32,6 +32,8 @@ KINDS = {
 State = Literal["raised", "updated", "resolved"]
 VERSION = 1
 _TEXT_MAX = 2000
+PENDING_MAX = 16
+"""Notices of an alarm that wait for one receiver; more are coalesced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class Notice:
     details: Mapping[str, str | int | float]
     raised_ns: int
     at_ns: int
+    coalesced: int = 0
+    """How many earlier notices were left out for it: a receiver that was away gets the latest of a flapping alarm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +153,31 @@ def _noted(alarm: Alarm, state: State, receivers: tuple[str, ...], now_ns: int) 
         alarm.raised_ns,
         now_ns,
     )
-    added = tuple(Pending(notice, receiver, due_ns=now_ns) for receiver in receivers)
-    return replace(alarm, notices=number, pending=(*alarm.pending, *added))
+    pending = alarm.pending
+    for receiver in receivers:
+        pending = coalesced((*pending, Pending(notice, receiver, due_ns=now_ns)), receiver)
+    return replace(alarm, notices=number, pending=pending)
+
+
+def coalesced(pending: tuple[Pending, ...], receiver: str) -> tuple[Pending, ...]:
+    """Return notices of which a receiver has at most about `PENDING_MAX`; the last one counts those left out.
+
+    Whole episodes go, the oldest first, and updates within one. The first notice may be on its way, so its episode
+    stays, as does the latest: what a receiver was told of is also resolved.
+    """
+    own = [each for each in pending if each.receiver == receiver]
+    surplus = len(own) - PENDING_MAX
+    if surplus <= 0:
+        return pending
+    ends = {own[0].notice.alarm, own[-1].notice.alarm}
+    between = [each for each in own if each.notice.alarm not in ends]
+    oldest = [each for each in between if each.notice.alarm == between[0].notice.alarm]
+    left_out = oldest or [each for each in own[1:-1] if each.notice.state == "updated"][:surplus]
+    ids = {each.notice.id for each in left_out}
+    count = sum(1 + each.notice.coalesced for each in left_out)
+    last = replace(own[-1], notice=replace(own[-1].notice, coalesced=own[-1].notice.coalesced + count))
+    kept = (each for each in pending if each.receiver != receiver or each.notice.id not in ids)
+    return tuple(last if each is own[-1] else each for each in kept)
 
 
 def delivered(alarm: Alarm, done: Pending) -> Alarm:
@@ -199,13 +226,14 @@ def format_notice(notice: Notice) -> dict[str, Any]:
         "details": dict(notice.details),
         "raised_ns": notice.raised_ns,
         "at_ns": notice.at_ns,
+        **({"coalesced": notice.coalesced} if notice.coalesced else {}),
     }
 
 
 def parse_notice(fields: Mapping[str, Any]) -> Notice:
     """Return the notice that `format_notice` gave."""
     names = ("id", "alarm", "state", "kind", "subject", "summary", "details", "raised_ns", "at_ns")
-    return Notice(*(fields[name] for name in names))
+    return Notice(**{name: fields[name] for name in names}, coalesced=fields.get("coalesced", 0))
 
 
 def format_alarm(alarm: Alarm) -> bytes:
