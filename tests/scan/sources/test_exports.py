@@ -1,6 +1,8 @@
 """Exports of Slack, Jira and Confluence: places that a reader knows, ids that stay, and hostile XML and zips."""
 
+import errno
 import io
+import os
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from strandline.errors import InvalidInput
-from strandline.scan.sources import ExportSource, InputMissing, InputUnusable, Problem
+from strandline.scan.sources import ExportSource, InputMissing, InputRefused, InputUnusable, Problem
 from strandline.scan.sources import export_xml as xml_module
 from strandline.scan.sources.export_xml import XmlRefused, confluence_records, jira_records
 from tests.cli.runs import run_command
@@ -158,3 +160,88 @@ def test_links_in_a_folder_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("alpha_999")
     (folder / "link.txt").symlink_to(tmp_path / "outside")
     assert not [row for row in listed(ExportSource.at(f"export:{folder}")) if b"link" in row["locator"]]
+
+
+def test_a_zip_that_is_damaged_in_any_way_is_an_error_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in {**slack(), "é.txt": "alpha_999"}.items():
+            archive.writestr(name, text)
+        archive.writestr("notes.txt", bytes(range(256)) * 20, compress_type=zipfile.ZIP_LZMA)
+        info = archive.getinfo("notes.txt")
+    data = bytearray(path.read_bytes())
+    begin = info.header_offset + 30 + len(info.filename) + 20
+    data[begin : begin + 60] = b"\xff" * 60
+    path.write_bytes(data)
+    outcome = scanned(
+        request_for(made(str(tmp_path / "state.db")), ExportSource.at(f"export:{path}")), ThreadWorkers(1)
+    )
+    assert outcome.codes == {Problem.DAMAGED: 1}
+    path.write_bytes(bytes(data).replace("é.txt".encode(), b"\xff\xff.txt"))
+    with pytest.raises(InputUnusable, match="the zip is damaged"):
+        ExportSource.at(f"export:{path}")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputUnusable, match="neither a folder nor a zip"):
+        ExportSource.at(f"export:{tmp_path / 'pipe'}")
+
+
+def test_a_folder_that_cannot_be_listed_is_a_problem_and_never_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "x", slack())
+    source = ExportSource.at(f"export:{folder}")
+    refused, scandir = [str(folder / "general")], os.scandir
+
+    def listing(path: str) -> object:
+        if path in refused:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", listing)
+    assert problems(source) == {b"m\0general/": "UNREADABLE_FOLDER"}
+    refused.append(str(folder))
+    with pytest.raises(InputRefused, match="Permission denied"):
+        listed(source)
+
+
+def test_identities_of_channels_do_not_depend_on_the_size_of_files_to_scan(tmp_path: Path) -> None:
+    address = f"export:{packed(tmp_path / 'x.zip', slack())}"
+    days = [row["locator"] for row in listed(ExportSource.at(address)) if row["locator"].startswith(b"d")]
+    small = [row["locator"] for row in listed(ExportSource.at(address, size_max=10)) if row["locator"].startswith(b"d")]
+    assert days == small == [b"d\0C1\x002023-11-14", b"d\0C1\x002023-11-15"]
+
+
+def test_files_of_one_identity_and_messages_of_any_form_are_all_read(tmp_path: Path) -> None:
+    odd = {
+        "C1/2023-11-14.json": '[{"ts": "1", "text": "alpha_777"}]',
+        "x/2023-11-14.json": '["alpha_778", [1, "beta_779"]]',
+    }
+    source = ExportSource.at(f"export:{packed(tmp_path / 'x.zip', {**slack(), **odd})}")
+    names = [row["locator"] for row in listed(source)]
+    assert len(names) == len(set(names)) == 6
+    assert len(places(source, made(str(tmp_path / "state.db")))) == len(SLACK_PLACES) + 3
+
+
+@pytest.mark.parametrize("piece", [1 << 18, 7, 1])
+def test_references_to_characters_that_xml_does_not_allow_are_spaces(
+    piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xml_module, "_PIECE_BYTES", piece)
+    text = "a&#8;b&#x1B;c\uffffd&#xD800;e&#65;&#x1F600;&amp;é퀀"
+    document = f"{ROOT}<Issue id='1' summary='{text}'/></entity-engine-xml>"
+    (record,) = jira_records(io.BytesIO(document.encode()))
+    assert record.fields["summary"] == "a b c d eA\U0001f600&é퀀"
+
+
+def test_a_record_without_an_end_is_refused_and_fields_that_come_often_are_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fields = b"<entity-engine-xml><Issue id='1' b='0'>" + b"<b>x</b>" * 50_000
+    (record,) = jira_records(io.BytesIO(fields + b"</Issue></entity-engine-xml>"))
+    assert record.fields["b"] == "0" + "x" * 50_000
+    monkeypatch.setattr(xml_module, "RECORD_BYTES_MAX", 1 << 20)
+    with pytest.raises(XmlRefused, match="a record of the XML is too large"):
+        list(jira_records(io.BytesIO(fields + b"</Issue></entity-engine-xml>")))
+    text = b"<hibernate-generic><object><property name='a'>" + b"y" * (2 << 20) + b"</property></object>"
+    with pytest.raises(XmlRefused, match="a record of the XML is too large"):
+        list(confluence_records(io.BytesIO(text)))

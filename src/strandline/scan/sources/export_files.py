@@ -1,11 +1,14 @@
 """The files of an export: a folder, or a zip that is read in place.
 
 Invariants: nothing is unpacked to disk and no link is followed; a member has at most the size that its header says, and
-one beyond a limit, or packed more tightly than text is, is a problem of that item.
+one beyond a limit, or packed more tightly than text is, is a problem of that item; a folder that cannot be listed, too.
 """
 
+import io
+import lzma
 import os
 import stat
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -21,8 +24,11 @@ from strandline.scan.sources.source import path_text
 
 MEMBERS_MAX = 4_000_000
 SMALL_BYTES = 1 << 20
-BROKEN = (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError, ValueError)
-"""What a damaged, encrypted or unknown kind of zip raises."""
+BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(RuntimeError, NotImplementedError, EOFError, ValueError, OverflowError, MemoryError),
+)
+"""What a damaged, encrypted or unknown kind of zip raises; the header of LZMA says how much memory it takes."""
 
 
 class ExportFiles:
@@ -34,14 +40,18 @@ class ExportFiles:
         self._infos: dict[str, zipfile.ZipInfo] = {}
         self.root = ""
         """What stands before the paths of the export's own files, if it lies in a folder of the zip."""
+        self.unreadable: dict[str, Problem] = {}
+        """The folders that the last call of `names` could not list, with a slash behind each."""
 
     def __enter__(self) -> Self:
         try:
             mode = os.stat(self.path).st_mode  # noqa: PTH116 - beside the real path
-            if not stat.S_ISDIR(mode):
-                self._zip = zipfile.ZipFile(self.path)
+            if not stat.S_ISDIR(mode):  # a pipe would be waited for
+                self._zip = zipfile.ZipFile(self.path if stat.S_ISREG(mode) else io.BytesIO())
         except zipfile.BadZipFile as error:
             raise InputUnusable(shown(self.path), "it is neither a folder nor a zip", hint="give the export") from error
+        except BROKEN as error:
+            raise InputUnusable(shown(self.path), "the zip is damaged", hint="export it again") from error
         except OSError as error:
             if problem_of(error) is Problem.VANISHED:
                 raise InputMissing(shown(self.path)) from error
@@ -111,7 +121,17 @@ class ExportFiles:
 
     def _walked(self) -> Iterator[str]:
         begin = len(os.path.join(self.path, ""))  # noqa: PTH118 - a prefix, with its slash
-        for folder, folders, files in os.walk(self.path):
+        self.unreadable = {}
+
+        def refused(error: OSError) -> None:
+            if error.filename == self.path:
+                raise InputRefused(shown(self.path), str(error.strerror), hint="check its permissions") from error
+            problem = problem_of(error)
+            is_denied = problem is Problem.PERMISSION_DENIED
+            name = path_text(os.fsencode(error.filename[begin:])) + "/"
+            self.unreadable[name] = Problem.UNREADABLE_FOLDER if is_denied else problem
+
+        for folder, folders, files in os.walk(self.path, onerror=refused):
             folders.sort()
             for name in files:
                 whole = os.path.join(folder, name)  # noqa: PTH118 - as `os.walk` gives it

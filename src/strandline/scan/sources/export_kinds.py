@@ -13,14 +13,13 @@ from typing import NamedTuple
 from strandline.detect.locations import shown
 from strandline.scan.sources.errors import InputUnusable, ItemProblem
 from strandline.scan.sources.export_files import BROKEN, ExportFiles
-from strandline.scan.sources.slack_messages import CHANNELS, USERS, workspace_of
+from strandline.scan.sources.slack_messages import CHANNELS, USERS, WORKSPACE_BYTES_MAX, workspace_of
 
 SLACK, JIRA, CONFLUENCE = "slack", "jira", "confluence"
 SCHEMES = {"export:": "", "slack:": SLACK, "jira:": JIRA, "confluence:": CONFLUENCE}
 ENTITIES, DESCRIPTOR, INDEX = "entities.xml", "exportDescriptor.properties", "index.html"
 HTML_PAGE = re.compile(r"(?:^|[/_])(?P<id>\d+)\.html$")
 _HEAD_BYTES = 1 << 20
-_USERS_BYTES = 64 << 20
 _SERVER_ID = re.compile(rb"Server ID\s*:\s*([A-Z0-9-]{8,40})")
 _SPACE_KEY = re.compile(rb"^spaceKey\s*=\s*(\S+)", re.MULTILINE)
 _HINT = "give the folder or the zip as the program exported it"
@@ -62,7 +61,7 @@ def _slack(files: ExportFiles, names: set[str]) -> Kind | None:
     root = _root(names, *USERS)
     if root is None or not any(root + name in names for name in CHANNELS):
         return None
-    users = {name: _begin(files, root + name, _USERS_BYTES) for name in USERS if root + name in names}
+    users = {name: _begin(files, root + name, WORKSPACE_BYTES_MAX) for name in USERS if root + name in names}
     return Kind(SLACK, workspace_of(users).team, root, is_xml=False)
 
 

@@ -4,10 +4,11 @@
     <hibernate-generic> <object class="Page"><id>…</id><property name="title">…</property> …   a record of Confluence
 
 Invariants: a document type, an entity of its own or an external one is refused before it is expanded; memory is bounded
-by a record, and long values are cut and counted; characters that XML does not allow, which both programs write, are
-spaces.
+by a record, and a record by `RECORD_BYTES_MAX`; long values are cut and counted; characters that XML does not allow,
+which both programs write as they are or as references (`&#8;`), are spaces.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any
@@ -17,10 +18,21 @@ from strandline.errors import InvalidInput
 
 VALUE_BYTES_MAX = 16 << 20
 UNREAD_BYTES_MAX = 64 << 20
+RECORD_BYTES_MAX = 256 << 20
+"""The size of a record, with `_ELEMENT_BYTES` for each element of it; no program writes one so large."""
+_ELEMENT_BYTES = 64
 DEPTH_MAX = 64
 _PIECE_BYTES = 1 << 18
 _SPACE = 0x20
 _SPACES = bytes(_SPACE if byte < _SPACE and byte not in b"\t\n\r" else byte for byte in range(256))
+_SUSPECT = (b"&#", b"\xef\xbf", b"\xed")
+_SPECIAL = re.compile(rb"&#(?:x([0-9A-Fa-f]{1,8})|([0-9]{1,10}));|\xef\xbf[\xbe\xbf]|\xed[\xa0-\xbf][\x80-\xbf]")
+"""References, the two characters at the end of the first plane, and halves of surrogate pairs."""
+_TORN = re.compile(rb"(?:&(?:#(?:x[0-9A-Fa-f]{0,8}|[0-9]{0,10}))?|\xef\xbf?|\xed[\xa0-\xbf]?)\Z")
+"""What the next piece may complete to one of them."""
+_TORN_BYTES = 16
+_ALLOWED = ((0x9, 0xA, 0xD), range(0x20, 0xD800), range(0xE000, 0xFFFE), range(0x10000, 0x110000))
+"""The characters of XML 1.0."""
 
 
 class XmlRefused(InvalidInput):
@@ -56,12 +68,15 @@ class _Handler:
         self.depth = 0
         self.text: list[str] = []
         self.size = 0
+        self.record_size = 0
 
     def begin(self, name: str, attributes: dict[str, str]) -> None:
         self.depth += 1
         if self.depth > DEPTH_MAX:
             raise XmlRefused("the XML is nested too deeply")
         self.text, self.size = [], 0
+        self.record_size = 0 if self.record is None else self.record_size + _ELEMENT_BYTES + len(name)
+        self.check_size()
         self.element(name, attributes)
 
     def end(self, name: str) -> None:
@@ -79,6 +94,12 @@ class _Handler:
         self.text.append(text[:left])
         self.record.cut += 0 < left < len(text) or (not left and self.size == VALUE_BYTES_MAX)
         self.size += len(text)
+        self.record_size += min(left, len(text))
+        self.check_size()
+
+    def check_size(self) -> None:
+        if self.record_size > RECORD_BYTES_MAX:
+            raise XmlRefused("a record of the XML is too large")
 
     def element(self, name: str, attributes: dict[str, str]) -> None:
         raise NotImplementedError
@@ -88,13 +109,24 @@ class _Handler:
 
 
 class _Jira(_Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: dict[str, list[str]] = {}
+
     def element(self, name: str, attributes: dict[str, str]) -> None:
         if self.depth == 2:  # noqa: PLR2004 - below the root
             self.record = Record(name, attributes)
+            self._texts = {}
 
     def ended(self, name: str) -> None:
-        if self.depth > 2 and self.record is not None:  # noqa: PLR2004 - a field with lines of its own
-            self.record.fields[name] = self.record.fields.get(name, "") + "".join(self.text)
+        if self.record is None:
+            return
+        if self.depth > 2:  # noqa: PLR2004 - a field with lines of its own
+            self._texts.setdefault(name, []).extend(self.text)
+        else:
+            self.record.fields |= {
+                one: "".join([self.record.fields.get(one, ""), *texts]) for one, texts in self._texts.items()
+            }
 
 
 class _Confluence(_Handler):
@@ -125,9 +157,9 @@ def _records(stream: IO[bytes], handler: _Handler) -> Iterator[Record]:
     parser = _parser(handler)
     fed = 0
     try:
-        while piece := stream.read(_PIECE_BYTES):
+        for piece in _allowed(stream):
             fed += len(piece)
-            parser.Parse(piece.translate(_SPACES), False)  # noqa: FBT003 - expat takes no name
+            parser.Parse(piece, False)  # noqa: FBT003 - expat takes no name
             if fed - parser.CurrentByteIndex > UNREAD_BYTES_MAX:
                 raise XmlRefused("a value of the XML is too large")
             yield from handler.done
@@ -136,6 +168,24 @@ def _records(stream: IO[bytes], handler: _Handler) -> Iterator[Record]:
     except expat.ExpatError as error:
         raise XmlRefused(f"the XML is broken at line {error.lineno}, column {error.offset + 1}") from error
     yield from handler.done
+
+
+def _allowed(stream: IO[bytes]) -> Iterator[bytes]:
+    """Yield the document in pieces, with a space for each character that XML does not allow."""
+    torn = b""
+    while piece := stream.read(_PIECE_BYTES):
+        data = torn + piece.translate(_SPACES)
+        found = _TORN.search(data, max(0, len(data) - _TORN_BYTES))
+        end = len(data) if found is None else found.start()
+        data, torn = data[:end], data[end:]
+        yield _SPECIAL.sub(_one_allowed, data) if any(one in data for one in _SUSPECT) else data
+    yield torn
+
+
+def _one_allowed(found: re.Match[bytes]) -> bytes:
+    """Return a reference as it is if XML allows its character, else a space."""
+    code = int(found[1], 16) if found[1] else int(found[2]) if found[2] else 0
+    return found[0] if any(code in some for some in _ALLOWED) else b" "
 
 
 def _parser(handler: _Handler) -> expat.XMLParserType:

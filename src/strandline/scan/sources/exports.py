@@ -34,7 +34,15 @@ from strandline.scan.sources.export_files import BROKEN, ExportFiles
 from strandline.scan.sources.export_index import ExportIndex
 from strandline.scan.sources.export_kinds import CONFLUENCE, ENTITIES, HTML_PAGE, JIRA, SCHEMES, SLACK, Kind, recognised
 from strandline.scan.sources.export_xml import XmlRefused, confluence_records, jira_records
-from strandline.scan.sources.slack_messages import CHANNELS, DAY, USERS, Workspace, message_parts, workspace_of
+from strandline.scan.sources.slack_messages import (
+    CHANNELS,
+    DAY,
+    USERS,
+    WORKSPACE_BYTES_MAX,
+    Workspace,
+    message_parts,
+    workspace_of,
+)
 from strandline.scan.sources.source import SIZE_MAX, Content, ItemReader, Part, Row, Tell, batches
 
 EXCLUDED, EMPTY = "excluded", "empty"
@@ -89,7 +97,7 @@ class ExportSource:
         }
 
     def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
-        """Yield issues or pages, then the files of the export, in the order of their names."""
+        """Yield issues or pages, then the files of known channels and all others, in the order of their names."""
         counts: Counter[str] = Counter()
         return batches(self._rows(counts), tell, counts)
 
@@ -134,10 +142,15 @@ class ExportSource:
 
     def _files(self, files: ExportFiles, counts: Counter[str]) -> Iterator[Row]:
         workspace = workspace_in(self, files)
-        for name in files.names():
+        known = set[bytes]()
+        channels = workspace.channels
+        for name in sorted(files.names(), key=lambda name: self._inner(name).partition("/")[0] not in channels):
             if self.kind.is_xml and name == self.kind.root + ENTITIES:
                 continue
             locator, path = self._member(name, workspace)
+            if locator in known:  # a file that is no channel's has the same ids
+                locator = _joined(b"m", self._inner(name))
+            known.add(locator)
             size = files.size(name)
             if self.excludes.leaving_out(path) is not None:
                 counts[EXCLUDED] += 1
@@ -146,10 +159,15 @@ class ExportSource:
             else:
                 problem = Problem.TOO_LARGE.value if size > self.size_max else None
                 yield locator, UNKNOWN_VERSION if problem else None, size, None, _extra(path, name), problem
+        for folder, why in sorted(files.unreadable.items()):
+            yield _joined(b"m", folder), UNKNOWN_VERSION, None, None, _extra(folder), why.value
+
+    def _inner(self, name: str) -> str:
+        return name.removeprefix(self.kind.root)
 
     def _member(self, name: str, workspace: Workspace) -> tuple[bytes, str]:
         """Return the locator and the path of a file of the export."""
-        inner = name.removeprefix(self.kind.root)
+        inner = self._inner(name)
         day = DAY.fullmatch(inner) if self.kind.word == SLACK else None
         if day is not None:
             channel = workspace.channels.get(day["channel"], day["channel"])
@@ -168,7 +186,7 @@ def workspace_in(source: ExportSource, files: ExportFiles) -> Workspace:
     for name in (*CHANNELS, *USERS):
         if files.size(source.kind.root + name):
             try:
-                found[name] = files.read(source.kind.root + name, source.size_max)
+                found[name] = files.read(source.kind.root + name, WORKSPACE_BYTES_MAX)
             except ItemProblem:
                 continue  # it is an item too, and that has the problem
     return workspace_of(found)

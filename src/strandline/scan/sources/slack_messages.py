@@ -6,6 +6,7 @@ texts twice. Ids, avatars and profiles of users are left out: they change from o
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ from strandline.scan.sources.source import Part
 DAY = re.compile(r"(?P<channel>[^/]+)/(?P<day>\d{4}-\d\d-\d\d)\.json")
 CHANNELS = ("channels.json", "groups.json", "mpims.json", "dms.json")
 USERS = ("users.json", "org_users.json")
+WORKSPACE_BYTES_MAX = 256 << 20
+"""The size of a list of channels or users that is read, whatever size of files is scanned: it decides identities."""
 _SKIPPED = frozenset(
     {
         *("type", "subtype", "ts", "user", "team", "user_team", "source_team", "client_msg_id", "bot_id", "app_id"),
@@ -43,9 +46,9 @@ def workspace_of(files: Mapping[str, bytes]) -> Workspace:
         for one in _objects(files.get(name))
         if one.get("name") and one.get("id")
     }
-    teams = [str(one["team_id"]) for one in users if one.get("team_id")]
+    teams = Counter(str(one["team_id"]) for one in users if one.get("team_id"))
     named = {str(one["id"]): str(one.get("name") or one["id"]) for one in users if one.get("id")}
-    return Workspace(max(sorted(set(teams)), key=teams.count, default=""), channels, named)
+    return Workspace(max(sorted(teams), key=teams.__getitem__, default=""), channels, named)
 
 
 def message_parts(data: bytes, channel: str, users: Mapping[str, str]) -> Iterator[Part]:
@@ -58,10 +61,10 @@ def message_parts(data: bytes, channel: str, users: Mapping[str, str]) -> Iterat
         yield Part(data, channel)
         return
     for address, message in enumerate(messages):
-        if isinstance(message, dict):
-            user = str(message.get("user") or message.get("username") or message.get("bot_id") or "")
-            text = "\n".join(_texts(message)).encode(errors="replace")
-            yield Part(text, channel, address, row=str(message.get("ts", "")), field=users.get(user, user))
+        facts = message if isinstance(message, dict) else {"text": message}
+        user = str(facts.get("user") or facts.get("username") or facts.get("bot_id") or "")
+        text = "\n".join(_texts(facts)).encode(errors="replace")
+        yield Part(text, channel, address, row=str(facts.get("ts", "")), field=users.get(user, user))
 
 
 def _texts(message: dict[str, Any]) -> list[str]:
