@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from strandline.pipeline.verifications import Liveness
@@ -148,6 +150,57 @@ def test_live_findings_come_first_and_can_be_asked_for(shop: Shop, tmp_path: Pat
     assert f"127.0.0.1:{shop.server.port}: the provider accepts it" in said.replace("\n", " ")
     assert shop.findings("verify", "--again", "--rule", "github-pat", *shop.server.options).code == 0
     assert shop.scan("--is", "live", "--exit-code", hosts=False).code == 0
+
+
+def test_an_answer_changes_no_number(shop: Shop, tmp_path: Path) -> None:
+    made = [example("github", str(number)) for number in range(6)]
+    pq.write_table(pa.table({"note": [text for text, _ in made]}), tmp_path / "notes.parquet")
+    words = ("scan", "--table", f"parquet:{tmp_path / 'notes.parquet'}", "--rules", "builtin", "--state", shop.state)
+
+    def numbers() -> list[tuple[int, str]]:
+        rows = map(json.loads, shop.findings("list", "--json").out.splitlines())
+        return [(row["nth"], row["finding_id"]) for row in rows]
+
+    run_command(*words, "--without-spark")
+    before = numbers()
+    assert [nth for nth, _ in before] == [1, 2, 3, 4, 5, 6]
+    rows = map(json.loads, shop.findings("list", "--json").out.splitlines())
+    shop.server.live |= {made[int(row["row"])][1] for row in rows if row["nth"] in {4, 6}}
+    run_command(*words, "--without-spark", "--verify", *shop.server.options)
+    assert numbers() == [before[nth - 1] for nth in (4, 6, 1, 2, 3, 5)]
+
+
+def test_a_secret_of_many_versions_is_read_from_the_last(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strandline.verify.item_secrets.ITEMS_PER_SECRET_MAX", 1)
+    shop.plant("a", "github", live=True)
+    text = (shop.files / "a").read_text()
+    for version in range(5):
+        (shop.files / "a").write_text("# a line\n" * version + text)
+        shop.scan()
+        assert shop.findings("verify", "--again", *shop.server.options).code == 0
+    assert shop.server.names() == ["github"] * 5
+
+
+def test_no_answer_does_not_replace_one(shop: Shop) -> None:
+    shop.plant("a", "github", live=True)
+    shop.scan("--verify")
+    before = shop.findings("list", "--json").out
+    for mode in ("500", "garbage", "portal"):
+        shop.server.modes["github"] = [mode]
+        assert shop.findings("verify", "--again", *shop.server.options).code == 0
+        assert shop.findings("list", "--json").out == before
+    shop.server.modes.clear()
+    shop.server.live.clear()
+    shop.findings("verify", "--again", *shop.server.options)
+    assert shop.states() == {"a github-pat": "revoked"}
+
+
+def test_repositories_of_a_list_are_not_verified_in_silence(shop: Shop, tmp_path: Path) -> None:
+    (tmp_path / "list").write_text("a\n")
+    ran = run_command("scan", "--repos", tmp_path / "list", "--verify", "--state", shop.state)
+    assert ran.code == 1
+    assert "--repos excludes --verify" in ran.err
+    assert "findings verify" in ran.err
 
 
 def test_a_secret_that_changed_or_is_gone_is_not_sent(shop: Shop) -> None:

@@ -61,8 +61,13 @@ def test_dates_are_understood() -> None:
 
 @pytest.mark.parametrize(
     "limited",
-    [answer(429, retry_after=str(int(PATIENCE_S) + 1)), answer(429), answer(403, x_ratelimit_remaining="0")],
-    ids=["too long", "no time", "used up"],
+    [
+        answer(429, retry_after=str(int(PATIENCE_S) + 1)),
+        answer(429),
+        answer(403, x_ratelimit_remaining="0"),
+        answer(429, retry_after=f"Mon, 20 Nov {'9' * 20} 19:12:08 GMT"),
+    ],
+    ids=["too long", "no time", "used up", "no date"],
 )
 def test_a_host_that_wants_too_much_patience_is_asked_nothing_until_then(limited: Answer) -> None:
     host = Host([limited, answer(200)])

@@ -35,6 +35,25 @@ def test_a_request_is_bounded_as_a_whole(server: ProviderServer, mode: str) -> N
         ask(server, mode, timeout_s=0.3)
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
+def test_nothing_is_sent_after_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = make_certificates(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.cert, files.key)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        here = f"https://localhost:{listening.getsockname()[1]}/hidden"
+        with pytest.raises(NotAnswered, match=r"no answer within 0\.1 s"):
+            HttpClient(0.1, socket_s=PATIENCE_S).send(Request("GET", here, {}))
+        # Only now does the host say anything; the connection waits for TLS until then.
+        connection, _ = listening.accept()
+        connection.settimeout(PATIENCE_S)
+        received = b""
+        with suppress(OSError), context.wrap_socket(connection, server_side=True) as tls:  # it may be gone already
+            received = tls.recv(1_000)
+        assert received == b""
+
+
 def test_a_redirect_is_an_answer(server: ProviderServer) -> None:
     before = len(server.asked)
     assert ask(server, "redirect") == 302

@@ -14,7 +14,7 @@ from strandline.verify.http_client import Answer
 from tests.verify.provider_server import LIMITED, LIVE, REVOKED
 
 by_provider = pytest.mark.parametrize("provider", PROVIDERS, ids=lambda one: one.name)
-CREDENTIAL = Credential(b"a", b"AKIA")
+CREDENTIAL = Credential(b"cfut_a", b"AKIA")
 
 
 def judged(provider: Provider, status: int, body: object, credential: Credential = CREDENTIAL) -> Liveness:
@@ -35,6 +35,36 @@ def test_an_answer_of_another_shape_decides_nothing(provider: Provider) -> None:
     for status in (200, 204, 301, 302, 400, 401, 403, 404, 407, 429, 500, 503):
         for body in ("", "<html>log in</html>", "[]", "null", '"ok"', "{", "[" * 100_000):
             assert judged(provider, status, body) is Liveness.UNKNOWN, (status, body[:20])
+    odd: dict[str, object] = {
+        name: [] for name in ("ok", "error", "result", "status", "code", "message", "id", "active")
+    }
+    nested: list[dict[str, object]] = [{"error": {"code": [], "type": {}}}, {"result": {"status": []}}]
+    for one in (odd, {"ok": False, "error": []}, *nested):
+        assert judged(provider, 200, one) is not Liveness.REVOKED
+
+
+@by_provider
+def test_a_refusal_has_the_documented_status(provider: Provider) -> None:
+    status, body = REVOKED[provider.name]
+    for other in {200, 401, 403} - {status}:
+        if (provider.name, other) not in {("slack", 401), ("stripe", 403)}:  # of Stripe, a key that is known
+            assert judged(provider, other, body) is Liveness.UNKNOWN, other
+
+
+def test_tokens_that_were_ended_are_revoked() -> None:
+    known = {one.name: one for one in PROVIDERS}
+    assert judged(known["gitlab"], 200, {"active": False, "revoked": True}) is Liveness.REVOKED
+    assert judged(known["cloudflare"], 200, {"success": True, "result": {"status": "expired"}}) is Liveness.REVOKED
+
+
+def test_a_refusal_of_the_caller_says_nothing_about_the_secret() -> None:
+    known = {one.name: one for one in PROVIDERS}
+    refused = {"error": {"message": "Your IP is not authorized", "code": "ip_not_authorized"}}
+    assert judged(known["openai"], 401, refused) is Liveness.UNKNOWN
+    # The older form of a token is also that of an account's, which this request does not know.
+    of_account = Credential(b"x" * 40)
+    assert judged(known["cloudflare"], *REVOKED["cloudflare"], of_account) is Liveness.UNKNOWN
+    assert judged(known["cloudflare"], 200, LIVE["cloudflare"], of_account) is Liveness.LIVE
 
 
 @by_provider

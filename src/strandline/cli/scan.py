@@ -269,6 +269,9 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
         if repos is not None:
             if follow_on or explain_only:
                 raise InvalidInput("--repos excludes --follow and --explain", hint="explain one repository")
+            if verify:
+                hint = "ask after the scan, with `strandline findings verify`"
+                raise InvalidInput("--repos excludes --verify", hint=hint)
             request_for = partial(_request, rules=rule_set, limits=limits, lease_s=lease_s, retry_parked=retry_parked)
             _scan_repositories(repos, chosen, where, opened, request_for, run_on, results, monitoring)
             return

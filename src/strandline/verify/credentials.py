@@ -9,7 +9,7 @@ Invariants: pure; no `repr` shows a byte of a credential.
 import re
 from dataclasses import dataclass, field
 
-from strandline.detect.revealed import Revealed
+from strandline.detect.revealed import NEAR_BYTES, Revealed
 
 
 @dataclass(frozen=True)
@@ -34,26 +34,28 @@ class Credential:
 
 @dataclass(frozen=True)
 class Partner:
-    """The other part of a secret: what it is called, the rules that find it, and its form in a text."""
+    """The other part of a secret: what it is called, its form, and the rules that find it.
+
+    What a rule finds is taken only if it has the form: any file of rules may give a rule that name. `in_text` if the
+    form alone tells it from other text.
+    """
 
     what: str
+    form: re.Pattern[bytes]
     rules: tuple[str, ...] = ()
-    form: re.Pattern[bytes] | None = None
+    in_text: bool = True
 
 
-def pair(found: Revealed, partner: Partner, session: re.Pattern[bytes] | None = None) -> Credential | None:
+def pair(found: Revealed, partner: Partner) -> Credential | None:
     """Return a secret with the nearest candidate for its other part, None if there is none."""
-    candidates = [data for rule, data in found.near if rule in partner.rules]
-    candidates += _matches(found, partner.form) if partner.form is not None else []
+    candidates = [data for rule, data in found.near if rule in partner.rules and partner.form.fullmatch(data)]
+    candidates += matches_near(found, partner.form) if partner.in_text else []
     distinct = list(dict.fromkeys(candidates))
-    if not distinct:
-        return None
-    sessions = _matches(found, session) if session is not None else []
-    return Credential(found.data, distinct[0], len(distinct) == 1, sessions[0] if sessions else b"")
+    return Credential(found.data, distinct[0], len(distinct) == 1) if distinct else None
 
 
-def _matches(found: Revealed, form: re.Pattern[bytes]) -> list[bytes]:
-    """Return the matches of a form near a secret, nearest first."""
+def matches_near(found: Revealed, form: re.Pattern[bytes]) -> list[bytes]:
+    """Return the matches of a form near a secret, nearest first; one at the end of what is near may be cut off."""
     before = [(len(found.before) - one.end(1), one[1]) for one in form.finditer(found.before)]
-    after = [(one.start(1), one[1]) for one in form.finditer(found.after)]
+    after = [(one.start(1), one[1]) for one in form.finditer(found.after) if one.end() < NEAR_BYTES]
     return [data for _, data in sorted(before + after, key=lambda one: one[0])]

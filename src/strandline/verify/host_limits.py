@@ -74,6 +74,6 @@ def _wait_s(answer: Answer) -> float | None:
         return float(given)
     try:
         when = parsedate_to_datetime(given)
-    except ValueError:
+    except (ValueError, OverflowError):
         return _DEFAULT_RETRY_S
     return max(0.0, (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - time.time())

@@ -60,24 +60,22 @@ class Client(Protocol):
 class HttpClient:
     """Sends requests, one after another."""
 
-    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, timeout_s: float = TIMEOUT_S, *, socket_s: float = 2 * TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._socket_s = 2 * timeout_s  # ends a thread that was left to itself
+        self._socket_s = socket_s  # ends a thread that was left to itself
 
     def send(self, request: Request) -> Answer:
         """Return the answer.
 
         The exchange runs in a thread of its own: some steps, as the resolution of names, have no timeout. What runs
-        beyond the bound is cut off by closing its socket.
+        beyond the bound is cut off by closing its socket, and sends nothing if it is not yet connected.
         """
-        parts = urlsplit(request.url)
-        connection = self._connection(parts)
-        done: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
-        threading.Thread(target=_exchange, args=(connection, request, done), name="verify", daemon=True).start()
+        exchange = _Exchange(self._connection(urlsplit(request.url)), request)
+        threading.Thread(target=exchange.run, name="verify", daemon=True).start()
         try:
-            result = done.get(timeout=self._timeout_s)
+            result = exchange.done.get(timeout=self._timeout_s)
         except queue.Empty:
-            _cut_off(connection)
+            exchange.cut_off()
             raise NotAnswered(f"no answer within {self._timeout_s:g} s") from None
         if isinstance(result, Answer):
             return result
@@ -137,26 +135,42 @@ def _proxy_login(proxy: SplitResult) -> dict[str, str]:
     return {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
 
 
-def _exchange(connection: HTTPConnection, request: Request, done: "queue.SimpleQueue[Answer | Exception]") -> None:
-    try:
-        parts = urlsplit(request.url)
-        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request(request.method, target, headers=dict(request.headers))
-        response = connection.getresponse()
-        body = response.read(BODY_BYTES_MAX)
-        done.put(Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, body))
-    except Exception as error:  # noqa: BLE001 - told by `send`, in its thread
-        done.put(error)
-    finally:
-        connection.close()
+class _Exchange:
+    """A request and its answer, in a thread of its own."""
 
+    def __init__(self, connection: HTTPConnection, request: Request) -> None:
+        self.done: queue.SimpleQueue[Answer | Exception] = queue.SimpleQueue()
+        self._connection = connection
+        self._request = request
+        self._is_cut_off = False
 
-def _cut_off(connection: HTTPConnection) -> None:
-    """End the exchange of another thread."""
-    sock = connection.sock
-    if sock is not None:
-        with suppress(OSError):
-            sock.shutdown(socket.SHUT_RDWR)
+    def run(self) -> None:
+        """Put the answer, or why there is none, into `done`."""
+        connection, request = self._connection, self._request
+        try:
+            parts = urlsplit(request.url)
+            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+            connection.connect()
+            if self._is_cut_off:
+                return
+            connection.request(request.method, target, headers=dict(request.headers))
+            response = connection.getresponse()
+            body = response.read(BODY_BYTES_MAX)
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            self.done.put(Answer(response.status, headers, body))
+        except Exception as error:  # noqa: BLE001 - told by `send`, in its thread
+            self.done.put(error)
+        finally:
+            connection.close()
+
+    def cut_off(self) -> None:
+        """End it, from another thread."""
+        self._is_cut_off = True
+        sock = self._connection.sock
+        if sock is not None:
+            with suppress(OSError):
+                # That of the base class: an `SSLSocket` would drop its TLS first, and then send what comes in plain.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def _reason(error: Exception) -> str:  # noqa: PLR0911 - one for each kind of failure

@@ -6,6 +6,7 @@ keyed hash of a finding. An item that cannot be read is passed over: its secrets
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import islice
 from typing import NamedTuple
 
 from strandline.detect import Engine
@@ -42,7 +43,8 @@ class ItemSecrets:
         with ExitStack() as stack:
             readers: dict[int, ItemReader] = {}
             for secret, ovids in where.items():
-                for item in (items[ovid] for ovid in ovids if ovid in items):
+                # A state has versions that are gone, and those of other scans: what counts is what this one has.
+                for item in islice((items[ovid] for ovid in ovids if ovid in items), ITEMS_PER_SECRET_MAX):
                     if secret not in wanted:
                         break
                     if item.source not in readers:
@@ -62,7 +64,7 @@ class ItemSecrets:
         for rows in observations(self._state, self._inventory.policy):
             for row in rows:
                 known = found.get(row.finding.secret)
-                if known is not None and len(known) < ITEMS_PER_SECRET_MAX:
+                if known is not None:
                     known[row.observation.ovid] = None
         return {secret: list(ovids) for secret, ovids in found.items()}
 

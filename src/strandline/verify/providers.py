@@ -10,14 +10,14 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from strandline.detect.revealed import Revealed
 from strandline.pipeline.verifications import Liveness
 from strandline.verify.aws_signature import signed_headers
-from strandline.verify.credentials import Credential, Partner, pair
+from strandline.verify.credentials import Credential, Partner, matches_near, pair
 from strandline.verify.http_client import Answer, Request
 from strandline.version import __version__
 
@@ -30,10 +30,16 @@ Headers = Callable[[Credential], Mapping[str, str]]
 
 
 class Judged(NamedTuple):
-    """What an answer means."""
+    """What an answer means; `is_answer` unless the provider said nothing about the secret."""
 
     state: Liveness
     reason: str
+    is_answer: bool = True
+
+
+def unanswered(reason: str) -> Judged:
+    """Return the meaning of no answer."""
+    return Judged(Liveness.UNKNOWN, reason, is_answer=False)
 
 
 def _never(_: Body) -> bool:
@@ -65,7 +71,7 @@ class Provider:
     """A provider that answers in JSON; `path` is that of its request, with `{secret}` and `{partner}` in their places.
 
     A 200 whose body fits `is_live` means live, and so does a 403 that fits `is_limited`: the secret is known, and has
-    fewer permissions. A 401, or a 200, that fits `is_revoked` means revoked.
+    fewer permissions. A 401 that fits `is_revoked` means revoked, and so does a 200 that fits `is_ended`.
     """
 
     name: str
@@ -76,6 +82,7 @@ class Provider:
     is_live: Check
     is_revoked: Check = _always
     is_limited: Check = _never
+    is_ended: Check = _never
     headers: Headers = _bearer
     partner: Partner | None = None
     sends: str = "the token, as the header Authorization"
@@ -103,8 +110,8 @@ class Provider:
             return Judged(Liveness.LIVE, "the provider accepts it")
         if body is not None and answer.status == _FORBIDDEN and self.is_limited(body):
             return Judged(Liveness.LIVE, "the provider knows it, and it lacks permissions")
-        is_refusal = answer.status == _UNAUTHORIZED or (answer.status == _OK and self.is_revoked is not _always)
-        if body is not None and is_refusal and self.is_revoked(body):
+        is_refusal = {_UNAUTHORIZED: self.is_revoked, _OK: self.is_ended}.get(answer.status, _never)
+        if body is not None and is_refusal(body):
             return revoked(credential)
         return unclear(answer)
 
@@ -119,9 +126,9 @@ def revoked(credential: Credential) -> Judged:
 def unclear(answer: Answer) -> Judged:
     """Return the meaning of an answer that says nothing about the secret."""
     if 300 <= answer.status < 400:  # noqa: PLR2004 - redirects
-        return Judged(Liveness.UNKNOWN, f"the host answers with a redirect ({answer.status}), which is not followed")
+        return unanswered(f"the host answers with a redirect ({answer.status}), which is not followed")
     what = "with something else than is documented" if answer.status in {_OK, _UNAUTHORIZED} else "neither yes nor no"
-    return Judged(Liveness.UNKNOWN, f"the host answers {answer.status}, {what}")
+    return unanswered(f"the host answers {answer.status}, {what}")
 
 
 def _object(body: bytes) -> Body | None:
@@ -139,9 +146,15 @@ class AwsProvider(Provider):
     def credential(self, found: Revealed) -> Credential | None:
         """Return the secret key with its key id, whichever of them was found."""
         if _AWS_ID.fullmatch(found.data):
-            made = pair(found, Partner("secret key", ("aws-secret-access-key",)), _AWS_SESSION)
-            return made and Credential(made.partner, found.data, made.is_certain, made.session)
-        return pair(found, Partner("access key id", ("aws-access-key-id",), _AWS_ID), _AWS_SESSION)
+            made = pair(found, _AWS_SECRET_PARTNER)
+            made = made and Credential(made.partner, found.data, made.is_certain)
+        else:
+            made = pair(found, _AWS_ID_PARTNER)
+        if made is None or not made.partner.startswith(b"ASIA"):  # a session of another key makes a live one invalid
+            return made
+        sessions = list(dict.fromkeys(matches_near(found, _AWS_SESSION)))
+        is_certain = made.is_certain and len(sessions) <= 1
+        return replace(made, session=sessions[0] if sessions else b"", is_certain=is_certain)
 
     def missing(self) -> str:
         """Say what a part of a key lacks."""
@@ -169,12 +182,37 @@ class AwsProvider(Provider):
         return unclear(answer)
 
 
+@dataclass(frozen=True)
+class CloudflareProvider(Provider):
+    """Cloudflare: what it is asked is about tokens of users, and the older form is also that of tokens of accounts."""
+
+    def judge(self, answer: Answer, credential: Credential) -> Judged:
+        """Return what an answer means; a token of an account is refused here, live or not."""
+        found = super().judge(answer, credential)
+        is_of_user = credential.secret.startswith(_CLOUDFLARE_USER)
+        if found.state is Liveness.REVOKED and answer.status == _UNAUTHORIZED and not is_of_user:
+            return Judged(Liveness.UNKNOWN, "no token of a user; it may be one of an account, which is not asked about")
+        return found
+
+
+_CLOUDFLARE_USER = b"cfut_"
 _AWS_ID = re.compile(rb"(?<![A-Z0-9])((?:AKIA|ASIA)[A-Z2-7]{16})(?![A-Z0-9])")
+_AWS_ID_PARTNER = Partner("access key id", _AWS_ID, ("aws-access-key-id",))
+_AWS_SECRET_PARTNER = Partner(
+    "secret key", re.compile(rb"[0-9A-Za-z/+]{40}"), ("aws-secret-access-key",), in_text=False
+)
 _AWS_CODE = re.compile(rb"<Code>(\w+)</Code>")
 _AWS_SESSION = re.compile(rb"(?i:session_?token|security_?token)[\"'\s:=>]{1,8}([A-Za-z0-9/+=]{100,2000})")
 _TWILIO_SID = re.compile(rb"(?<![0-9A-Za-z])(AC[0-9a-f]{32})(?![0-9A-Za-z])")
 _NOT_FOR_APPS = "not accessible by"
-_SLACK_REVOKED = {"invalid_auth", "token_revoked", "token_expired", "account_inactive"}
+# Tuples: what a host answers in the place of a word need not be hashable.
+_OPENAI_REVOKED = ("invalid_api_key", "account_deactivated")
+_SLACK_REVOKED = ("invalid_auth", "token_revoked", "token_expired", "account_inactive")
+_CLOUDFLARE_ENDED = ("disabled", "expired")
+
+
+def _slack_refuses(body: Body) -> bool:
+    return body.get("ok") is False and body.get("error") in _SLACK_REVOKED
 
 
 def _error(body: Body) -> Body:
@@ -195,7 +233,7 @@ PROVIDERS: tuple[Provider, ...] = (
         ("aws-access-key-id", "aws-secret-access-key"),
         re.compile(rb"(?:AKIA|ASIA)[A-Z2-7]{16}|[0-9A-Za-z/+]{40}"),
         _never,
-        partner=Partner("access key id"),
+        partner=_AWS_ID_PARTNER,
         sends="the access key id, and a signature made with the secret key",
     ),
     Provider(
@@ -220,8 +258,9 @@ PROVIDERS: tuple[Provider, ...] = (
         ("gitlab-pat",),
         re.compile(rb"glpat-[\w.-]{20,100}"),
         lambda body: body.get("active") is True,
-        lambda body: body.get("active") is False or "message" in body or "error" in body,
+        lambda body: "message" in body or "error" in body,
         lambda body: body.get("error") == "insufficient_scope",
+        lambda body: body.get("active") is False,
         headers=lambda credential: {"PRIVATE-TOKEN": credential.text},
         sends="the token, as the header PRIVATE-TOKEN",
     ),
@@ -232,7 +271,8 @@ PROVIDERS: tuple[Provider, ...] = (
         ("slack-bot-token", "slack-user-token", "slack-workspace-token"),
         re.compile(rb"xox[abopr]-[0-9A-Za-z-]{20,200}"),
         lambda body: body.get("ok") is True,
-        lambda body: body.get("ok") is False and body.get("error") in _SLACK_REVOKED,
+        is_revoked=_slack_refuses,
+        is_ended=_slack_refuses,
         method="POST",
         extra={"Content-Length": "0"},
     ),
@@ -282,7 +322,8 @@ PROVIDERS: tuple[Provider, ...] = (
         ("openai-key", "openai-legacy-key"),
         re.compile(rb"sk-[\w-]{40,300}"),
         lambda body: body.get("object") == "list",
-        lambda body: bool(_error(body)),
+        # Other errors of a 401 are about the caller: its network address, its organization.
+        lambda body: _error(body).get("code") in _OPENAI_REVOKED,
         lambda body: "issing scopes" in str(_error(body).get("message", body.get("error"))),
     ),
     Provider(
@@ -308,14 +349,15 @@ PROVIDERS: tuple[Provider, ...] = (
         lambda body: str(body.get("id")).lower() == "unauthorized",
         lambda body: str(body.get("id")).lower() == "forbidden",
     ),
-    Provider(
+    CloudflareProvider(
         "cloudflare",
         "https://api.cloudflare.com",
         "/client/v4/user/tokens/verify",
         ("cloudflare-api-token", "cloudflare-user-token"),
         re.compile(rb"[\w-]{40}|cfut_[0-9A-Za-z]{48}"),
         lambda body: _result(body).get("status") == "active",
-        lambda body: body.get("success") is False or _result(body).get("status") in {"disabled", "expired"},
+        lambda body: body.get("success") is False,
+        is_ended=lambda body: _result(body).get("status") in _CLOUDFLARE_ENDED,
     ),
     Provider(
         "huggingface",

@@ -5,7 +5,8 @@
     asked       one request; a refusal of the pace or a host that does not answer leaves it unknown
 
 Invariants: a secret is sent only if its keyed hash is that of a finding and its form is that of its provider; each
-answer is stored before the next secret is sent; an unknown is asked again sooner than a known one.
+answer is stored before the next secret is sent; an unknown is asked again sooner than a known one, and no answer does
+not replace one that the same host gave.
 """
 
 from collections import Counter
@@ -24,7 +25,7 @@ from strandline.verify.credentials import Credential
 from strandline.verify.host_limits import HostLimits
 from strandline.verify.http_client import NotAnswered
 from strandline.verify.item_secrets import ItemSecrets
-from strandline.verify.providers import Judged, Provider, provider_of
+from strandline.verify.providers import Judged, Provider, provider_of, unanswered
 
 KNOWN_AGE_S = 24 * 3600
 UNKNOWN_AGE_S = 15 * 60
@@ -84,9 +85,10 @@ class Verifier:
                     continue
                 left.discard(found.secret)
                 done.asked += 1
-                results[found.secret] = self._stored(found.secret, provider, self._asked(provider, credential))
+                judged = self._asked(provider, credential)
+                results[found.secret] = self._stored(found.secret, provider, judged, known.get(found.secret))
         for secret in left:
-            judged = incomplete.get(secret) or Judged(Liveness.UNKNOWN, _NOT_READ)
+            judged = incomplete.get(secret) or unanswered(_NOT_READ)
             results[secret] = self._stored(secret, providers[secret], judged, known.get(secret))
         done.states.update(one.state for one in results.values())
         return done
@@ -100,10 +102,10 @@ class Verifier:
     def _credential(self, provider: Provider, found: Revealed) -> Credential | Judged:
         """Return what may be sent to a provider, or why it is not sent."""
         if secret_hash(self._state.key, norm_hash(found.data)) != found.secret:
-            return Judged(Liveness.UNKNOWN, _NOT_READ)
+            return unanswered(_NOT_READ)
         if provider.form.fullmatch(found.data) is None:
-            return Judged(Liveness.UNKNOWN, "its form is not that of the provider's secrets")
-        return provider.credential(found) or Judged(Liveness.UNKNOWN, provider.missing())
+            return unanswered("its form is not that of the provider's secrets")
+        return provider.credential(found) or unanswered(provider.missing())
 
     def _asked(self, provider: Provider, credential: Credential) -> Judged:
         """Return what a provider says."""
@@ -112,16 +114,18 @@ class Verifier:
         try:
             answer = limits.send(lambda: provider.request(base, credential, self._now()))
         except NotAnswered as error:
-            return Judged(Liveness.UNKNOWN, str(error))
+            return unanswered(str(error))
         return provider.judge(answer, credential)
 
     def _stored(
-        self, secret: SecretHash, provider: Provider, judged: Judged, known: Verification | None = None
+        self, secret: SecretHash, provider: Provider, judged: Judged, known: Verification | None
     ) -> Verification:
-        """Store an answer; one that says nothing new about a secret that was not read leaves what is known."""
-        if known is not None and known.state is not Liveness.UNKNOWN:
+        """Store an answer; where there is none, what the host said before stays, so that no outage hides a live one."""
+        host = self._addresses.host(provider)
+        is_kept = known is not None and known.state is not Liveness.UNKNOWN and known.host == host
+        if known is not None and is_kept and not judged.is_answer:
             return known
-        answer = Verification(judged.state, self._clock.now_ns(), self._addresses.host(provider), judged.reason)
+        answer = Verification(judged.state, self._clock.now_ns(), host, judged.reason)
         record_verifications(self._state.stores.state, self._state.tenant, [(secret, answer)])
         return answer
 

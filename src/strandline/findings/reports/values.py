@@ -335,16 +335,18 @@ def state_name(state: TriageState) -> str:
 
 def in_order(findings: Iterable[ReportFinding]) -> list[ReportFinding]:
     """Return findings by place, live ones first, each with its number among its rule's secrets in each of its paths."""
-    ordered = sorted(findings, key=lambda finding: (not finding.is_live, finding.order))
+    ordered = sorted(findings, key=lambda finding: finding.order)
     places = [(at.path, at.line, at.column, number) for number, one in enumerate(ordered) for at in one.locations]
     secrets: dict[tuple[str, str], dict[SecretHash, int]] = {}
     for path, _, _, number in sorted(places):
         numbers = secrets.setdefault((ordered[number].rule_id, path), {})
         numbers.setdefault(ordered[number].secret, len(numbers) + 1)
-    return [
+    # Numbers are part of baselines and fingerprints: an answer of a provider changes the order, and no number.
+    numbered = (
         replace(one, numbers={at.path: secrets[one.rule_id, at.path][one.secret] for at in one.locations})
         for one in ordered
-    ]
+    )
+    return sorted(numbered, key=lambda finding: not finding.is_live)
 
 
 def plain_verification(verification: Verification | None) -> dict[str, object] | None:
