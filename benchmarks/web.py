@@ -14,7 +14,7 @@ import subprocess
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -76,13 +76,14 @@ class Pages:
         told = json.loads(self.child.stdout.readline())
         self.entry, self.address = str(told["entry"]), str(told["address"])
         self._headers = {"Authorization": f"Bearer {told['token']}"}
-        self._connection = HTTPConnection(str(urlsplit(self.address).netloc))
+        self._netloc = str(urlsplit(self.address).netloc)
 
     def get(self, path: str) -> str:
-        """Return a page."""
-        self._connection.request("GET", path, headers=self._headers)
-        answer = self._connection.getresponse()
-        text = answer.read().decode()
+        """Return a page; by a connection of its own, because the server ends idle ones while the peer is asked."""
+        with closing(HTTPConnection(self._netloc)) as connection:
+            connection.request("GET", path, headers=self._headers)
+            answer = connection.getresponse()
+            text = answer.read().decode()
         assert answer.status == 200, f"{path}: {answer.status}"
         return text
 
@@ -97,7 +98,6 @@ class Pages:
 
     def close(self) -> None:
         """End the server."""
-        self._connection.close()
         self.child.terminate()
         self.child.wait()
 
