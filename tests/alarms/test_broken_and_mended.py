@@ -156,6 +156,10 @@ def test_findings_are_an_alarm_until_none_is_open_and_no_byte_of_a_secret_is_tol
         monkeypatch.setenv("HOOK_SECRET", SECRET)
         assert run_command(*command).code == 0
         assert server.states("scan_stopped") == ONCE
+        (tmp_path / "list").write_text("nowhere\n")
+        assert run_command("scan", "--repos", "list", *command[2:]).code == 1
+        assert server.states("scan_stopped") == [*ONCE, "raised"], "none of a list could be scanned"
+        assert server.states("findings") == ONCE, "nothing is known of them"
 
 
 def _broken(*_: object) -> None:

@@ -75,17 +75,19 @@ def test_one_that_cannot_be_reached_stops_no_other_and_fails_the_command(
     shops: tuple[Shop, Shop], tmp_path: Path
 ) -> None:
     assert shops
-    ran = scan(tmp_path, "--json", "--exit-zero", lines=(AWAY, str(tmp_path / "nowhere"), "ssh://a:b@h/x", "web"))
+    others = (AWAY, str(tmp_path / "nowhere"), "ssh://a:b@h/x", "s3://ada:pa55-word@bucket/x")
+    ran = scan(tmp_path, "--json", "--exit-zero", lines=(*others, "web"))
     places, summary = results(ran)
     assert ran.code == 1
     assert places == ["more:1:1"]
-    assert [one["status"] for one in summary["repositories"]] == ["failed", "failed", "failed", "scanned"]
+    assert [one["status"] for one in summary["repositories"]] == ["failed"] * 4 + ["scanned"]
     assert summary["whole"] is False
     assert "cannot be reached" in summary["repositories"][0]["error"]
-    assert "error: 3 repositories of 4 could not be scanned: https://127.0.0.1:1/away.git" in ran.err
+    assert "s3://bucket/x: not the address of a repository" in summary["repositories"][3]["error"]
+    assert "error: 4 repositories of 5 could not be scanned: https://127.0.0.1:1/away.git" in ran.err
     assert "pa55-word" not in ran.err + ran.out
     quiet = scan(tmp_path, "--quiet", "--exit-zero")
-    assert (quiet.code, "3 repositories of 4" in quiet.err) == (1, True)
+    assert (quiet.code, "4 repositories of 5" in quiet.err) == (1, True)
 
 
 def test_a_fork_hides_nothing_and_needs_a_name(shops: tuple[Shop, Shop], tmp_path: Path) -> None:
@@ -137,6 +139,8 @@ def test_lines_have_comments_quotes_and_names() -> None:
         ("a\n'b", "line 2: a quotation mark is not closed"),
         ("-", "line 1: not a repository"),
         ("a x\nb x", "line 2: the name 'x' is that of line 1"),
+        ("a\n~no-such-user-at-all/b", "line 2: ~no-such-user-at-all/b: no such user"),
+        ("a\0b", "line 1: not a repository"),
     ],
 )
 def test_a_list_that_is_wrong_is_an_error_with_its_line(text: str, message: str) -> None:
@@ -149,7 +153,8 @@ def test_a_login_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "other"), [((".",), "paths"), (("--staged",), "--staged"), (("-f",), "--follow")]
+    ("arguments", "other"),
+    [((".",), "paths"), (("--staged",), "--staged"), (("-f",), "--follow"), (("--verify",), "--verify")],
 )
 def test_arguments_that_exclude_each_other(arguments: tuple[str, ...], other: str, tmp_path: Path) -> None:
     ran = run_command("scan", "--repos", tmp_path / "list", "--state", tmp_path / "state", *arguments)

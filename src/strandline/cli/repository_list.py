@@ -72,7 +72,7 @@ def parse_list(text: str, where: str, folder: str = "") -> tuple[ListedRepositor
         if not words:
             continue
         name = words[1] if len(words) == _WORDS_MAX else ""
-        one = ListedRepository(_in_folder(words[0], folder), name, number)
+        one = ListedRepository(_in_folder(words[0], folder, f"--repos {where}, line {number}"), name, number)
         known = found.setdefault((one.address, name), one)
         if name and names.setdefault(name, known) is not known:
             raise InvalidInput(
@@ -98,7 +98,7 @@ def _words(line: str, where: str) -> list[str]:
         raise InvalidInput(f"{where}: a quotation mark is not closed", hint="quote a whole path or name") from error
     if len(words) > _WORDS_MAX:
         raise InvalidInput(f"{where}: more than an address and a name", hint='quote a path with spaces: "my shop"')
-    if words and (not words[0] or words[0] == STDIN):
+    if words and (not words[0] or words[0] == STDIN or "\0" in line):
         raise InvalidInput(f"{where}: not a repository", hint="write an address or a path")
     return words
 
@@ -116,8 +116,12 @@ def _without_comment(line: str) -> str:
     return line
 
 
-def _in_folder(address: str, folder: str) -> str:
+def _in_folder(address: str, folder: str, where: str) -> str:
     """Return a path below the folder of the list; an address as it is."""
     if "://" in address or is_git_url(address):
         return address
-    return os.path.join(folder, Path(address).expanduser())  # noqa: PTH118 - a path that is absolute stays as it is
+    try:
+        path = Path(address).expanduser()
+    except RuntimeError as error:
+        raise InvalidInput(f"{where}: {shown(address)}: no such user", hint="write the path without ~") from error
+    return os.path.join(folder, path)  # noqa: PTH118 - a path that is absolute stays as it is

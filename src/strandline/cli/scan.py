@@ -407,6 +407,9 @@ class NoAlarms:
     def ended(self, outcome: Outcome, make_report: Callable[[], Report], problem: str | None = None) -> None:
         """Tell nothing."""
 
+    def stopped(self, problem: str | None) -> None:
+        """Tell nothing."""
+
 
 def _explain(request: ScanRequest, run_on: WorkerOptions, *, quiet: bool, as_json: bool) -> None:
     """Print the plan of a scan."""

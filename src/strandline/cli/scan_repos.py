@@ -136,6 +136,8 @@ class RepositoriesScan:
                 if self._outcomes:
                     parked = sum(one.parked_shards for one in self._outcomes)
                     told.ended(replace(self._outcomes[-1], parked_shards=parked), self._report, self._problem)
+                else:  # nothing is known of findings
+                    told.stopped(self._problem)
         except KeyboardInterrupt:
             self.results.show_interrupted(self._report())
         self._show()

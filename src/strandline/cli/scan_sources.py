@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from strandline.cli.scan_addresses import AddressOptions, check_addresses, path_of, source_at
+from strandline.detect.locations import shown
 from strandline.errors import InvalidInput
 from strandline.scan.path_globs import PathGlobs, parse_globs
 from strandline.scan.sources import SIZE_MAX, FileSource, GitSource, JournalSource, Source, TableSource
 from strandline.scan.sources.git_mirrors import mirrored, remote_at
-from strandline.scan.sources.git_urls import is_git_url
+from strandline.scan.sources.git_urls import is_git_url, without_login
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,9 @@ def check_repositories(chosen: Chosen) -> None:
 
 def repository_source(chosen: Chosen, address: str, name: str, state_folder: Path | None) -> Source:
     """Return the source of one repository of a list: a remote one is fetched."""
+    if "://" in address and not is_git_url(address) and not address.startswith("file://"):
+        hint = "write an address of git (https, ssh), or a path; scan other sources with a command of their own"
+        raise InvalidInput(f"{shown(without_login(address))}: not the address of a repository", hint=hint)
     depth = chosen.depth if is_git_url(address) else None
     (source,) = sources_of(replace(chosen, paths=(address,), name=name, depth=depth), state_folder)
     return source
