@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strandline.scan.codeowners import PLACES
-from strandline.scan.owner_rules import read_codeowners
+from strandline.scan.owner_rules import LINES_MAX, read_codeowners
 from strandline.scan.sources import FileSource, GitSource
 from tests.cli.git_shop import Shop
 from tests.cli.runs import run_command
@@ -84,7 +84,31 @@ def test_places_are_looked_at_in_their_order(tmp_path: Path) -> None:
             found = read_codeowners(source)
             assert found is not None
             assert found.of("x") == (f"@o{number}",)
-    (shop.folder / PLACES[0]).unlink()
-    (shop.folder / PLACES[0]).symlink_to("/etc/passwd")
-    with pytest.raises(OSError, match="symbolic"):
-        read_codeowners(FileSource.at(shop.folder))
+
+
+@pytest.mark.parametrize("what", ["link", "folder"])
+def test_a_link_and_a_folder_are_no_file_in_the_work_tree_as_in_the_history(what: str, tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    (shop.folder / ".github").mkdir()
+    if what == "link":
+        (shop.folder / PLACES[0]).symlink_to("../docs/CODEOWNERS")
+    else:
+        (shop.folder / PLACES[0]).mkdir()
+    (shop.folder / "docs").mkdir()
+    shop.commit(**{"docs/CODEOWNERS": "* @docs\n", ".github/CODEOWNERS/x" if what == "folder" else "x": "x\n"})
+    for source in (GitSource.at(shop.folder), FileSource.at(shop.folder, in_repository=True)):
+        found = read_codeowners(source)
+        assert found is not None
+        assert found.of("x") == ("@docs",)
+
+
+def test_no_file_ends_a_scan(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.commit(CODEOWNERS="* @all\n", app="alpha_11111111\n")
+    assert len(shop.rows("--git")) == 1
+    assert listed(shop) == {"app": ["@all"]}
+    shop.commit(CODEOWNERS="\1" * 2_900_000)
+    assert len(shop.rows("--git")) == 1, "its rules are longer than a value of the state may be"
+    assert listed(shop) == {"app": []}
+    shop.commit(CODEOWNERS="a\n" * (LINES_MAX + 1))
+    assert read_codeowners(GitSource.at(shop.folder)) is None

@@ -5,8 +5,8 @@
 The rules are kept and not the owners of findings: a change of the file counts after the next scan, which scans nothing
 again, and a report needs no repository.
 
-Invariants: no comment of the file is kept; rules of a repository whose file is gone are deleted; a file that cannot be
-read changes nothing.
+Invariants: no comment of the file is kept; rules of a repository whose file is gone or too large are deleted;
+a file that cannot be read changes nothing. No file, whatever is in it, ends a scan.
 """
 
 import os
@@ -20,6 +20,9 @@ from strandline.scan.codeowners import BYTES_MAX, PLACES, CodeOwners, format_rul
 from strandline.scan.sources import FileSource, GitSource, Source
 from strandline.scan.sources.files import OPEN_FLAGS
 
+LINES_MAX = 100_000
+STORED_BYTES_MAX = 4 << 20
+"""The size of rules that are stored: each report reads them, and a value of scanner state has a limit too."""
 _FILE_MODES = (b"100644", b"100755")
 
 
@@ -33,6 +36,8 @@ def keep_owner_rules(state: ScannerState, tenant: TenantId, sources: Sequence[So
         key = _key(source.instance)
         (known,) = state.multi_get(tenant, [key])
         value = None if owners is None else format_rules(owners)
+        if value is not None and len(value) > STORED_BYTES_MAX:  # escapes are longer than what they escape
+            value = None
         if value != known:
             state.apply_batch(tenant, [Delete(key) if value is None else Put(key, value)])
 
@@ -56,19 +61,23 @@ def read_codeowners(source: Source) -> CodeOwners | None:
         found = _in_folder(source.root if source.repository is None else source.repository.top)
     else:
         return None
-    return None if found is None else parse_codeowners(found[1].decode(errors="replace"), found[0])
+    if found is None or found[1].count(b"\n") > LINES_MAX:
+        return None
+    return parse_codeowners(found[1].decode(errors="replace"), found[0])
 
 
 def _in_folder(folder: bytes) -> tuple[str, bytes] | None:
     for place in PLACES:
+        path = os.path.join(folder, os.fsencode(place))  # noqa: PTH118 - a path of bytes
         try:
-            file = os.open(os.path.join(folder, os.fsencode(place)), OPEN_FLAGS)  # noqa: PTH118 - a path of bytes
+            if not stat.S_ISREG(os.lstat(path).st_mode):  # a link, as in a history; or a folder
+                continue
+            file = os.open(path, OPEN_FLAGS)
         except (FileNotFoundError, NotADirectoryError):
             continue
         with os.fdopen(file, "rb") as opened:
-            if stat.S_ISREG(os.fstat(file).st_mode):
-                data = opened.read(BYTES_MAX + 1)
-                return (place, data) if len(data) <= BYTES_MAX else None
+            data = opened.read(BYTES_MAX + 1)
+            return (place, data) if len(data) <= BYTES_MAX else None
     return None
 
 
@@ -78,7 +87,7 @@ def _at_head(source: GitSource) -> tuple[str, bytes] | None:
     for line in filter(None, listed.split(b"\0")):
         facts, _, path = line.partition(b"\t")
         mode, _, blob, size = facts.split()
-        if mode in _FILE_MODES:
+        if mode in _FILE_MODES and size.isdigit():  # of a blob that a partial clone lacks it is a word
             files[os.fsdecode(path)] = blob, int(size)
     place = next((one for one in PLACES if one in files), None)
     if place is None or files[place][1] > BYTES_MAX:
