@@ -13,7 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from strandline.findings.report_builder import observations
+from strandline.pipeline.identity import PolicyHash
+from strandline.pipeline.reads import Observed
 from strandline.pipeline.verifications import Liveness
+from strandline.scan.state import State
 from strandline.verify import PROVIDERS
 from strandline.verify.host_limits import HostLimits
 from tests.cli.runs import Ran, run_command
@@ -179,6 +183,22 @@ def test_a_secret_of_many_versions_is_read_from_the_last(shop: Shop, monkeypatch
         shop.scan()
         assert shop.findings("verify", "--again", *shop.server.options).code == 0
     assert shop.server.names() == ["github"] * 5
+
+
+def test_findings_of_many_sources_are_read_from_the_stores_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = []
+
+    def counted(state: State, policy: PolicyHash) -> Iterator[list[Observed]]:
+        reads.append(policy)
+        return observations(state, policy)
+
+    for name in ("a", "b", "c"):
+        shop.plant(name, "github", live=True)
+        run_command("scan", shop.files / name, "--rules", "builtin", "--state", shop.state)
+    monkeypatch.setattr("strandline.verify.item_secrets.observations", counted)
+    assert shop.findings("verify", *shop.server.options).code == 0
+    assert set(shop.states().values()) == {"live"}
+    assert len(reads) == 1
 
 
 def test_no_answer_does_not_replace_one(shop: Shop) -> None:

@@ -27,7 +27,7 @@ from strandline.scan.sources.git_repository import HISTORY
 from strandline.scan.state import folder_of_state, open_state
 from strandline.scan.worker.engine_cache import engine_for
 from strandline.verify import parse_addresses, provider_of
-from strandline.verify.item_secrets import ItemSecrets
+from strandline.verify.item_secrets import ItemSecrets, SecretVersions
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="Ids of findings, or prefixes of them.")]
 
@@ -57,7 +57,10 @@ def verify(
         engine = engine_for(rule_set, Limits(), state.key)
         inventories = read_inventories(state.stores.state, state.tenant)
         opened = _opened(inventories, folder_of_state(selection.where))
-        secrets = [ItemSecrets(state, one, sources, engine) for one, sources in zip(inventories, opened, strict=True)]
+        versions = SecretVersions(state)
+        secrets = [
+            ItemSecrets(state, one, sources, engine, versions) for one, sources in zip(inventories, opened, strict=True)
+        ]
         done = verify_findings(state, chosen, secrets, addresses, again=again)
         asked = {one.finding_id for one in chosen if provider_of(one.rule_id) is not None}
     # Read again: the answers are part of it now, and live findings come first.

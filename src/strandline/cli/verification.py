@@ -14,7 +14,7 @@ from strandline.scan.worker.engine_cache import engine_for
 from strandline.verify import Addresses, Verified, Verifier
 from strandline.verify.host_limits import HostLimits
 from strandline.verify.http_client import HttpClient
-from strandline.verify.item_secrets import ItemSecrets
+from strandline.verify.item_secrets import ItemSecrets, SecretVersions
 
 
 def verify_scan(
@@ -24,7 +24,7 @@ def verify_scan(
     inventory = find_inventory(state.stores.state, state.tenant, request.inputs_digest)
     engine = engine_for(request.rules, request.limits, state.key)
     sources = dict(enumerate(request.sources))
-    secrets = [] if inventory is None else [ItemSecrets(state, inventory, sources, engine)]
+    secrets = [] if inventory is None else [ItemSecrets(state, inventory, sources, engine, SecretVersions(state))]
     return verify_findings(state, findings, secrets, addresses)
 
 

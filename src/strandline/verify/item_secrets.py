@@ -4,7 +4,7 @@ Invariants: an item is read as its source reads it now; what has changed since t
 keyed hash of a finding. An item that cannot be read is passed over: its secrets may stand in others. Nothing is stored.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import islice
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from strandline.detect import Engine
 from strandline.detect.revealed import Revealed
 from strandline.findings.report_builder import observations
-from strandline.pipeline.identity import OvidHash, SecretHash
+from strandline.pipeline.identity import OvidHash, PolicyHash, SecretHash
 from strandline.scan.inventory import Inventory
 from strandline.scan.sources import ItemProblem, ItemReader, Source
 from strandline.scan.state import State
@@ -27,18 +27,46 @@ class _Item(NamedTuple):
     extra: bytes | None
 
 
+class SecretVersions:
+    """The object versions that have secrets; the observations of a policy are read once, for all its inventories."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._found: dict[PolicyHash, tuple[set[SecretHash], dict[SecretHash, dict[OvidHash, None]]]] = {}
+
+    def of(self, policy: PolicyHash, wanted: set[SecretHash]) -> dict[SecretHash, Collection[OvidHash]]:
+        """Return the object versions that have each wanted secret under a policy."""
+        known, found = self._found.get(policy, (set(), {}))
+        if not wanted <= known:
+            known, found = set(wanted), {SecretHash(one): {} for one in wanted}
+            for rows in observations(self._state, policy):
+                for row in rows:
+                    if row.finding.secret in found:
+                        found[row.finding.secret][row.observation.ovid] = None
+            self._found[policy] = known, found
+        return {secret: ovids for secret, ovids in found.items() if secret in wanted}
+
+
 class ItemSecrets:
     """Reads the secrets of one inventory; `sources` are those of the scan that made it, by their numbers."""
 
-    def __init__(self, state: State, inventory: Inventory, sources: Mapping[int, Source], engine: Engine) -> None:
+    def __init__(
+        self,
+        state: State,
+        inventory: Inventory,
+        sources: Mapping[int, Source],
+        engine: Engine,
+        versions: SecretVersions,
+    ) -> None:
         self._state = state
         self._inventory = inventory
         self._sources = sources
         self._engine = engine
+        self._versions = versions
 
     def read(self, wanted: set[SecretHash]) -> Iterator[Revealed]:
         """Yield the wanted secrets, item by item; the caller removes from `wanted` what it has."""
-        where = self._ovids(wanted)
+        where = self._versions.of(self._inventory.policy, wanted) if self._sources and wanted else {}
         items = self._items({ovid for ovids in where.values() for ovid in ovids})
         with ExitStack() as stack:
             readers: dict[int, ItemReader] = {}
@@ -57,16 +85,6 @@ class ItemSecrets:
                 yield from self._engine.reveal(part.data, wanted, part.path, part.commit)
         except ItemProblem:
             return
-
-    def _ovids(self, wanted: Iterable[SecretHash]) -> dict[SecretHash, Sequence[OvidHash]]:
-        """Return the object versions that have each secret."""
-        found: dict[SecretHash, dict[OvidHash, None]] = {SecretHash(one): {} for one in wanted}
-        for rows in observations(self._state, self._inventory.policy):
-            for row in rows:
-                known = found.get(row.finding.secret)
-                if known is not None:
-                    known[row.observation.ovid] = None
-        return {secret: list(ovids) for secret, ovids in found.items()}
 
     def _items(self, ovids: set[OvidHash]) -> dict[OvidHash, _Item]:
         found: dict[OvidHash, _Item] = {}
