@@ -1,4 +1,4 @@
-"""Files in the forms of other programs, from `data/foreign.toml`: recall by class, and what is found that is none.
+"""Files in the forms of other programs (`data/foreign.toml`, `data/documented.toml`): recall by class, false findings.
 
 Each file is written as a manual or a public tree of that program shows it, with made values; its class names what is
 hard about it (an escape, a command line, a file of credentials). The marks around a secret are cut out before the file
@@ -18,7 +18,8 @@ from strandline.detect import Engine, expand
 
 OPEN, CLOSE = "⟦", "⟧"
 CLEAN = "clean"
-_DATA = Path(__file__).with_name("data") / "foreign.toml"
+_FOLDER = Path(__file__).with_name("data")
+FOREIGN, DOCUMENTED = _FOLDER / "foreign.toml", _FOLDER / "documented.toml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +53,10 @@ class ForeignScore:
         return self.found.total() / (self.secrets.total() or 1)
 
 
-def foreign_files(round_number: int = 0) -> Iterator[ForeignFile]:
-    """Yield the files, filled in with the values of a round."""
-    for number, each in enumerate(tomllib.loads(_DATA.read_text())["files"]):
-        yield marked(each["path"], each["class"], expand(each["text"], f"foreign/{number}/{round_number}"))
+def foreign_files(round_number: int = 0, data: Path = FOREIGN) -> Iterator[ForeignFile]:
+    """Yield the files of a collection, filled in with the values of a round."""
+    for number, each in enumerate(tomllib.loads(data.read_text())["files"]):
+        yield marked(each["path"], each["class"], expand(each["text"], f"{data.stem}/{number}/{round_number}"))
 
 
 def marked(path: str, kind: str, text: str) -> ForeignFile:
@@ -69,10 +70,10 @@ def marked(path: str, kind: str, text: str) -> ForeignFile:
     return ForeignFile(path, kind, data, tuple(secrets))
 
 
-def foreign_score(engine: Engine, rounds: int = 1) -> ForeignScore:
-    """Return what an engine finds in some rounds of the files."""
+def foreign_score(engine: Engine, rounds: int = 1, data: Path = FOREIGN) -> ForeignScore:
+    """Return what an engine finds in some rounds of the files of a collection."""
     score = ForeignScore()
-    for file in (file for number in range(rounds) for file in foreign_files(number)):
+    for file in (file for number in range(rounds) for file in foreign_files(number, data)):
         findings = engine.scan(file.data, file.path).findings
         score.secrets[file.kind] += len(file.secrets)
         for start, end in file.secrets:

@@ -62,6 +62,13 @@ OPEN_ENDED = {
     *("azure-storage-connection-string", "google-chat-webhook"),
 }
 """Addresses: what follows the secret is a part of them."""
+SEVERAL_PLACES = {
+    *("credential-file-git", "credential-file-secrets", "credential-file-snmp"),
+    *("generic-config-password", "generic-login-pair", "generic-value-pair"),
+}
+"""Their secret stands in one of several groups: the first that took part in the match."""
+NAMED_AND_WORDED = {"generic-config-password"}
+"""It is for some kinds of files, too many to read all of them, so it has keywords too."""
 NAMES_ITSELF = {"azure-app-configuration-string"}
 """Its example begins with a name of its own."""
 FAMILIES = (
@@ -261,8 +268,8 @@ def test_a_rule_is_written_in_full() -> None:
         assert re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", rule.id)
         assert rule.description.endswith(".")
         assert rule.regex is not None
-        assert rule.secret_group == 1
-        assert bool(rule.keywords) == (rule.path is None)
+        assert rule.secret_group == (rule.id not in SEVERAL_PLACES)
+        assert bool(rule.keywords) == (rule.path is None or rule.id in NAMED_AND_WORDED)
         assert bool(rule.example_path) == (rule.path is not None)
         assert all(keyword == keyword.lower() for keyword in rule.keywords)
         assert len(rule.examples) >= 2
@@ -293,7 +300,9 @@ def test_an_expression_is_one_of_hyperscan(part: Part) -> None:
 
 def test_an_expression_is_one_of_python_and_bounded() -> None:
     def check(rule: Rule) -> None:
-        assert re.compile((rule.regex or "").encode()).groups == 1
+        count = re.compile((rule.regex or "").encode()).groups
+        assert (count == 1) == (rule.id not in SEVERAL_PLACES)
+        assert count
         most = width(parse_regex(rule.id, rule.regex or ""))[1]
         assert (most is None) == (rule.id in UNBOUNDED)
         assert most is None or most <= Limits().match_bytes_max

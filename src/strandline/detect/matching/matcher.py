@@ -9,7 +9,8 @@ comment or stop-word allows it, and the rule's validator does not refute it. Its
     +5  the checksum of the secret is correct
 
 but at most 2 for a generic rule's match near a NUL, because names and values of a binary are neighbours by chance; and
-at most 4 for a generic rule's match that is short or follows an order, because a name alone makes it a secret. So 5
+at most 4 for a generic rule's match that is short or follows an order, because a name alone makes it a secret; and at
+most 2 for words in the place of a password, which a person may have chosen or which may be a label. So 5
 (high) means a provider's form, a valid structure, or a long random value behind a name of a secret.
 
 Invariants: expressions match the whole buffer, not a copy of the window, so that assertions (`^`, `\b`, `$`) see the
@@ -39,11 +40,17 @@ from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash,
 CLOSE_BYTES = 32
 _ASSIGNED = re.compile(rb"(?:=|:|=>|:=|<-|->|,|\()[ \t]{0,8}[a-zA-Z]{0,2}[\"'`]{0,3}\Z")
 _BEFORE_BYTES = 16
-_BINARY_MAX, _NAMED_MAX = 2, 4
+_BINARY_MAX, _WEAK_MAX, _NAMED_MAX = 2, 2, 4
 _LOOSE = frozenset(
-    {"generic-token", "generic-password", "header-token", "uri-password", "command-password", "stored-secret"}
+    {
+        *("generic-token", "generic-password", "header-token", "uri-password", "command-password", "stored-secret"),
+        *("chosen-password", "weak-password", "config-password", "setting-key"),
+        *("argument-password", "state-secret", "weak-passphrase"),
+    }
 )
 """Validators of values that only their place makes secrets."""
+_WORDS = frozenset({"weak-password", "config-password", "weak-passphrase"})
+"""Validators of words in the place of a password."""
 _RANDOM_BYTES = 24
 _HEX = re.compile(rb"[0-9a-f-]+|[0-9A-F-]+")
 _HEX_BITS, _RANDOM_BITS = 3.2, 3.9
@@ -172,6 +179,7 @@ class Matcher:
         if self.rule.is_generic:
             is_loose = self.rule.validator in _LOOSE and verdict is not Verdict.VALID
             score = min(score, _generic_max(data, match, secret, is_loose=is_loose))
+            score = min(score, _WEAK_MAX) if self.rule.validator in _WORDS else score
         return Hit(self.number, *span, secret_hash(key, norm_hash(secret)), score)
 
     def _begin(self, data: bytes, start: int) -> int:

@@ -28,6 +28,7 @@ _WORDS = rb"""
   | to[ _.-]?be[ _.-]?(?:set|filled|replaced|defined) | ^tbd$ | ^todo | fixme | \bn/a\b | undefined | ^none$ | ^null$
   | p[a4@][s5$]{2}(?:w[o0]?r?d|phrase) | ^s[e3]cr[e3]t\d{0,4}!?$
   | ^(?:admin|root|user|guest|postgres|mysql|mongo|redis|rabbitmq)\d{0,4}$
+  | ^scram-sha
   | process\.env | os\.(?:environ|getenv) | getenv | env\( | system\.get | secretsmanager | keyvault | vault[:_/(]
 """
 
@@ -99,6 +100,28 @@ _FILES = re.compile(
     rb"\.(?:json|ya?ml|toml|pem|key|crt|cer|txt|csv|md|html?|css|jsx?|tsx?|py|go|rs|java|rb|php|sh|env|xml|log|svg|png)$"
 )
 
+# Words that stand where a password could and are none: labels, types, kinds of fields, words of code and of tests.
+_LABELS = re.compile(
+    rb"""
+    pass | pwd | passwort | secret | token | credential | login | user | auth | hash | crypt | plain | hidden | prompt
+  | contrase | senha | wachtwoord | salasana | heslo | haslo | adgangskode | parola | jelszo | kennwort | lozinka
+  | string | text | field | input | label | value | valid | enter | confirm | require | option | forgot | reset | show
+  | change | current | default | example | sample | dummy | test | fake | mock | none | null | undefined | empty | any
+  | type | name | form | html | json | http | file | path | config | setting | param | argument | variable | column
+  | error | fail | incorrect | wrong | invalid | success | must | should | cannot | match | missing | unknown | ignore
+  | admin | anonym | public | private | encod | base64 | bytes | char | object | function | return | class | self | this
+  | foo | bar(?![a-z]) | baz | blah | lorem | whatever | something | your | unused | disabled | enabled | never | always
+  | env | interactive | keyring | keychain | vault | store | manager | service | request | response | header | bearer
+  | basic | digest | query | body | cookie | session | optional | generate | random
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_LABEL = "a label, a type or a word of code"
+_CHOSEN_WORDS = re.compile(
+    rb"[a-z]{6,32}[0-9!?]{0,4}|[a-z]{3,16}(?:[-_.!@#$%^&+][a-z]{2,16}){1,4}[0-9!?]{0,4}|[a-zA-Z]{8,40}"
+)
+_ONE_LABEL = re.compile(rb"[A-Z][a-z]+|[A-Z]+|(?:[a-z]+|[A-Z][a-z]+)(?:[A-Z][a-z]+)+|(?:[a-z_]+[.])+[a-z_]+")
+
 _LOOKED_AT = 512
 _FEW = 5
 
@@ -135,3 +158,21 @@ def word_reason(value: bytes) -> str | None:
     if _NAMES.search(head) or _SUFFIXED.search(head):
         return "words with something between them"
     return "the name of a file" if _FILES.search(head) else None
+
+
+def label_reason(value: bytes) -> str | None:
+    """Return why words are a label or a sentence, or None if they may have been chosen."""
+    return _LABEL if _LABELS.search(value) or re.search(_WORDS, value, re.VERBOSE | re.IGNORECASE) else None
+
+
+def chosen_reason(value: bytes) -> str | None:
+    """Return why words in the place of a password are none that a person chose, or None if they may be one."""
+    if not _CHOSEN_WORDS.fullmatch(value):
+        return "no words"
+    if len(set(value)) < _FEW or _ONE_LABEL.fullmatch(value):
+        return _LABEL
+    reason = label_reason(value)
+    if reason:
+        return reason
+    reason = placeholder_reason(value)
+    return reason if reason != IDENTIFIER else reference_reason(value)

@@ -19,7 +19,14 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from strandline.detect.tokens.encodings import BASE58, BASE62, from_base, from_base64, is_bech32, to_base
-from strandline.detect.tokens.placeholders import IDENTIFIER, placeholder_reason, reference_reason, word_reason
+from strandline.detect.tokens.placeholders import (
+    IDENTIFIER,
+    chosen_reason,
+    label_reason,
+    placeholder_reason,
+    reference_reason,
+    word_reason,
+)
 from strandline.errors import InvalidInput
 
 
@@ -282,8 +289,29 @@ def _stored_secret(secret: bytes) -> Judgement:
     return _invalid(reason) if reason else _unknown("no reference")
 
 
+def _uri_password(secret: bytes) -> Judgement:
+    """Judge the password of an address, which may be words."""
+    reason = placeholder_reason(secret)
+    if reason == IDENTIFIER:
+        reason = chosen_reason(secret)
+    return _invalid(reason) if reason else _unknown("no placeholder")
+
+
+def _argument_password(secret: bytes) -> Judgement:
+    """Judge a value in the place of a password in a call or a statement, which may be words."""
+    return _generic_password(secret) if chosen_reason(secret) else _unknown("words that a person may have chosen")
+
+
+def _state_secret(secret: bytes) -> Judgement:
+    """Judge an attribute of a stored state: a weak password counts, a name or a reference does not."""
+    reason = reference_reason(secret) or word_reason(secret)
+    return _invalid(reason) if reason else _unknown("no reference")
+
+
 def _command_password(secret: bytes) -> Judgement:
     """Judge a value in the place of a password on a command line."""
+    if chosen_reason(secret) is None:
+        return _unknown("words that a person may have chosen")
     reason = placeholder_reason(secret) or reference_reason(secret)
     if reason or not (_case_changes(secret) > _RANDOM_CASE or re.search(rb"[0-9]", secret)):
         return _invalid(reason or "a word")
@@ -359,6 +387,49 @@ def _generic_password(secret: bytes) -> Judgement:
     return _invalid("too few kinds of characters")
 
 
+def _chosen_password(secret: bytes) -> Judgement:
+    """Judge a value that a pair, a default or a definition names: a password, a token, or a UUID."""
+    if _UUID.match(secret):
+        return _unknown("a UUID in the place of a token")
+    reason = reference_reason(secret)
+    return _invalid(reason) if reason else _generic_password(secret)
+
+
+def _weak_password(secret: bytes) -> Judgement:
+    """Judge words in the place of a password; a label or a word of code is none."""
+    reason = chosen_reason(secret)
+    return _invalid(reason) if reason else _unknown("words that a person may have chosen")
+
+
+def _weak_passphrase(secret: bytes) -> Judgement:
+    """Judge some words as a passphrase: none of them is a word of a label or of code."""
+    words = secret.replace(b" ", b"-").split(b"-")
+    reason = label_reason(secret) or ("one word again and again" if len(set(words)) < len(words) - 1 else None)
+    return _invalid(reason) if reason else _unknown("words that a person may have chosen")
+
+
+_KNOWN_WEAK = re.compile(
+    rb"(?i:admin|root|postgres|mysql|mariadb|mongo|redis|rabbitmq|guest|minio|secret|sa)[0-9!]{0,4}"
+)
+
+
+def _config_password(secret: bytes) -> Judgement:
+    """Judge words in the place of a password in a file of settings, where the well-known weak ones count too."""
+    return _unknown("a well-known weak password") if _KNOWN_WEAK.fullmatch(secret) else _weak_password(secret)
+
+
+_SETTING_TEMPLATE = re.compile(rb"\A[$%]?[({<]|\{\{|\}\}|<%|\$\{|\Aenv|\.{3}|[ ]")
+
+
+def _setting_key(secret: bytes) -> Judgement:
+    """Judge a framework's key, which may hold any sign: only a template, words or a sequence are none."""
+    if _SETTING_TEMPLATE.search(secret):
+        return _invalid("a template's variable")
+    letters = re.sub(rb"[^0-9A-Za-z]+", b"_", secret)
+    reason = placeholder_reason(letters) or word_reason(letters)
+    return _invalid(reason) if reason else _unknown("no placeholder")
+
+
 VALIDATORS: Mapping[str, Validator] = MappingProxyType(
     {
         "github-crc32": _crc32_base62,
@@ -380,12 +451,19 @@ VALIDATORS: Mapping[str, Validator] = MappingProxyType(
         "key-32-bytes": _key_of(32),
         "key-64-bytes": _key_of(64),
         "not-placeholder": _not_placeholder,
-        "uri-password": _not_placeholder,
+        "uri-password": _uri_password,
+        "argument-password": _argument_password,
+        "state-secret": _state_secret,
         "stored-secret": _stored_secret,
         "command-password": _command_password,
         "header-token": _header_token,
         "generic-token": _generic_token,
         "generic-password": _generic_password,
+        "chosen-password": _chosen_password,
+        "weak-password": _weak_password,
+        "config-password": _config_password,
+        "weak-passphrase": _weak_passphrase,
+        "setting-key": _setting_key,
     }
 )
 """The validators a rule can name."""
