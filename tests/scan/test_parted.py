@@ -168,25 +168,31 @@ def test_a_listing_that_grows_past_the_bound_is_begun_again_by_tasks(
     assert everything(few)[1] == everything(many)[1]
 
 
+@pytest.mark.parametrize("at", ["plan_part", "settle_part"])
 def test_a_scan_that_another_replaced_meanwhile_says_so_and_goes_on(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: str, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AT_ONCE, 1)
     request = request_for(made(str(tmp_path / "state.db")), files(tree))
     scanned(request, PartThreads())
+    (tree / "d1.txt").write_text("beta_124")
 
     class Overtaken(PartThreads):
+        is_overtaken = False
+
         def map_parts(self, call: Any, request: ScanRequest, tasks: Any) -> Any:  # noqa: ANN401
-            yield from list(super().map_parts(call, request, tasks))
-            if call.__name__ == "plan_part" and not self.started:
-                self.started = 1
+            answers = list(super().map_parts(call, request, tasks))
+            if call.__name__ == at and not self.is_overtaken:
+                self.is_overtaken = True
                 monkeypatch.setattr(AT_ONCE, 10_000)
                 (tree / "more").write_text("beta_555")
                 scanned(request, ThreadWorkers())  # a driver alone, which writes an inventory of its own
                 monkeypatch.setattr(AT_ONCE, 1)
+            yield from answers
 
     with pytest.raises(Conflict, match="ended meanwhile"):
         scanned(request, Overtaken())
+    assert len(everything(request)[1]) == 63, "the inventory of the other is whole"
     assert scanned(request, PartThreads()).items == 63
 
 

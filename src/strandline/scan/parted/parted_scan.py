@@ -99,6 +99,8 @@ def settle_parts(
     for part in plan.parts:
         sums.merge(next(settled) if part.sums is None else part.sums)
     keep_owner_rules(stores.state, request.tenant, request.sources)
+    known = find_inventory(stores.state, request.tenant, request.inputs_digest)
+    _targets(plan, known)  # settling takes long, and another scan deletes the chunks of parts that it replaced
     head = inventory_head(stores, request, plan, known, run_id, started_ns)
     new = replace(head, stamp=plan.number, chunks=0, parts=tuple(targets))
     touch_inventory(stores.state, request.tenant, new)
