@@ -1,6 +1,7 @@
 """Fetching one record: what is kept between fetches is checked, durable, bounded, and never needed."""
 
 import random
+import tracemalloc
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from strandline.errors import Damaged, OffsetBelowRetained, OffsetBeyondEnd
 from strandline.files import OsDisk
 from strandline.journal import WRITTEN, Journal, JournalConfig, JournalReader
-from strandline.journal.fetch_cache import SHARED, FetchCache, Stretch
+from strandline.journal.fetch_cache import OWN_BYTES, SHARED, FetchCache, Stretch
 from strandline.journal.index import INDEX_STRIDE_BYTES
 from strandline.sim import SimDisk
 from tests.journal.helpers import FOLDER, SMALL, flip, numbered, open_sim, records_of, segments_in
@@ -130,14 +131,33 @@ def test_the_second_fetch_of_a_stretch_reads_nothing(monkeypatch: pytest.MonkeyP
 
 
 def test_the_cache_is_bounded_and_lets_go_of_what_was_used_longest_ago() -> None:
-    cache = FetchCache(1000)
+    size = OWN_BYTES + 300
+    cache = FetchCache(3 * size + 100)
     for number in range(5):
         cache.put((0, 0, number), Stretch(bytes(300), number, number + 1, 0))
         assert cache.get((0, 0, 0)) is not None
-    assert len(cache) == 900
+    assert len(cache) == 3 * size
     assert [number for number in range(5) if cache.get((0, 0, number))] == [0, 3, 4]
     cache.forget(0)
     assert len(cache) == 0
+
+
+@pytest.mark.parametrize("config", [ROOMY, SMALL], ids=["many batches in a stretch", "many stretches"])
+def test_what_is_kept_takes_about_as_much_memory_as_is_counted(config: JournalConfig) -> None:
+    """A batch of one small record must not cost many times its bytes, or the bound would be none."""
+    with open_sim(SimDisk(), config) as journal:
+        for _ in range(2000):
+            journal.append([b"small"], durability=WRITTEN)
+        journal.sync()
+        before = len(SHARED)
+        tracemalloc.start()
+        try:
+            for offset in range(2000):
+                journal.fetch(offset)
+            taken, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert taken < 1.6 * (len(SHARED) - before)
 
 
 def test_small_segments_are_fetched_from() -> None:

@@ -4,6 +4,7 @@ import errno
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from strandline.errors import InvalidInput
 from strandline.files import OsDisk
 from strandline.gather import InlineExecutor
 from strandline.journal import (
+    SYNCED,
     WRITTEN,
+    Durability,
     Journal,
     JournalConfig,
     SegmentRolled,
@@ -228,6 +231,24 @@ class TestReserve:
                 journal.append(numbered(number, number + 1, 300))
         with open_sim(disk) as journal:
             assert values_of(journal) == numbered(0, 30, 300)
+
+    @pytest.mark.parametrize("durability", [SYNCED, WRITTEN])
+    def test_room_that_was_made_in_part_is_given_back(self, durability: Durability) -> None:
+        """Else what was left of a full disk stays taken, and no later close or roll knows of it."""
+        disk = SimDisk()
+        config = JournalConfig(segment_bytes_max=4 * KiB, reserve_bytes_max=1000)
+
+        def watch(name: str, path: Path, size: int) -> None:
+            if name in ("pwritev", "allocate") and path.suffix == ".journal" and size > 400:
+                with closing(disk.open(path, "write")) as file:
+                    file.truncate(file.size() + 5000)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with open_sim(WatchedDisk(disk, watch), config) as journal:
+            for number in range(12):
+                journal.append(numbered(number, number + 1, 200), durability=durability)
+            sizes = [segment.bytes for segment in journal._writer.view().segments]  # noqa: SLF001
+        assert [len(content(FOLDER / name, disk)) for name in segments_in(FOLDER, disk)] == sizes
 
     def test_the_reserve_may_change_from_one_opening_to_the_next(self) -> None:
         disk = SimDisk()

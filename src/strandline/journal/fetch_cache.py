@@ -10,6 +10,7 @@ another process may repair, is served from here; what is kept is never needed: w
 
 import itertools
 import threading
+from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 
@@ -19,6 +20,11 @@ CACHE_BYTES_MAX = 32 * 1024 * 1024
 """What RocksDB gives its blocks by default."""
 STRETCH_BYTES_MAX = 1024 * 1024
 """A longer stretch is one large batch, which is read and checked each time."""
+
+BATCH_BYTES_MIN = 4096
+"""A smaller batch is checked for each fetch: what stands for it, once it was, would take more memory than its bytes."""
+OWN_BYTES = 1024
+"""About what a stretch takes beside the bytes that it keeps."""
 
 Key = tuple[int, int, int]
 
@@ -31,17 +37,17 @@ class Stretch:
     def __init__(self, data: bytes, base_offset: int, end_offset: int, tag: int) -> None:
         self._data = data
         self._tag = tag
-        self._at = [0]
+        self._at = array("Q", [0])
         """Where batches begin; the last of them is yet to be looked at."""
-        self._found = [base_offset]
+        self._found = array("Q", [base_offset])
         """The offsets with which they begin."""
         self._batches: dict[int, Batch] = {}
         self._lock = threading.Lock()
         self.end_offset = end_offset
 
     def __len__(self) -> int:
-        """Return how many bytes it keeps."""
-        return len(self._data)
+        """Return about how many bytes of memory it takes; the places of its batches are not counted."""
+        return OWN_BYTES + len(self._data)
 
     def batch(self, offset: int) -> Batch:
         """Return the checked batch that holds `offset`; raise `BadBatch` where it is not here as it should be."""
@@ -53,7 +59,9 @@ class Stretch:
         batch = self._batches.get(i)
         if batch is None:
             header = parse_header(self._data, self._at[i])
-            batch = self._batches[i] = parse_batch(self._data, self._at[i], header)
+            batch = parse_batch(self._data, self._at[i], header)
+            if batch.stored_bytes >= BATCH_BYTES_MIN:
+                self._batches[i] = batch
         return batch
 
     def _find(self, offset: int) -> None:

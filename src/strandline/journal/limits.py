@@ -53,15 +53,16 @@ def reserve(file: File, position: int, reserved: int, end: int, config: JournalC
     if end <= reserved or not step:
         return reserved
     wanted = max(end, min(reserved + step, config.segment_bytes_max))
+    begin = max(position, reserved)
     try:
         if fills:
-            begin = max(position, reserved)
             file.pwritev([bytes(wanted - begin)], begin)
         else:
             file.allocate(wanted)
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
+        file.truncate(begin)  # some of the room may be there, and be all that the disk had left
         return end  # no space to spare; the write itself shows whether there is enough
     if fills:
         file.sync()
