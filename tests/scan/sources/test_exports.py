@@ -104,6 +104,24 @@ def test_a_site_that_is_not_named_has_to_be(tmp_path: Path) -> None:
     assert len(listed(ExportSource.at(address, name="jira.example.org"))) == 1
 
 
+def test_pages_of_an_unpacked_space_are_those_of_its_archive(tmp_path: Path) -> None:
+    zipped = ExportSource.at(f"export:{packed(tmp_path / 'x.zip', confluence_html())}")
+    inner = f"export:{write(tmp_path / 'x', confluence_html()) / 'ENG'}"
+    with pytest.raises(InputUnusable, match="which site"):
+        ExportSource.at(inner)
+    unpacked = ExportSource.at(inner, name="ENG")
+    assert unpacked.instance == zipped.instance
+    assert [row["locator"] for row in listed(unpacked)] == [row["locator"] for row in listed(zipped)]
+
+
+def test_texts_of_collections_are_read() -> None:
+    words = "<collection name='words'><element class='String'>one</element><element>two</element></collection>"
+    (record,) = confluence_records(
+        io.BytesIO(f"<hibernate-generic><object>{words}</object></hibernate-generic>".encode())
+    )
+    assert record.fields == {"words": "one\ntwo"}
+
+
 ROOT = "<entity-engine-xml>"
 LAUGHS = "".join(f'<!ENTITY l{number + 1} "{f"&l{number};" * 10}">' for number in range(9))
 

@@ -133,10 +133,12 @@ class _Confluence(_Handler):
     def __init__(self) -> None:
         super().__init__()
         self._names: list[str] = []
+        self._texts: dict[str, list[str]] = {}
 
     def element(self, name: str, attributes: dict[str, str]) -> None:
         if self.depth == 2:  # noqa: PLR2004 - below the root
             self.record = Record(attributes.get("class") or name)
+            self._texts = {}
         self._names.append(attributes.get("name", "") if name in {"property", "collection"} else "")
 
     def ended(self, name: str) -> None:
@@ -151,6 +153,10 @@ class _Confluence(_Handler):
             self.record.fields["id"] = text.strip()
         elif named and text.strip():
             self.record.fields[named] = text
+        elif text.strip():  # an element of a collection
+            self._texts.setdefault(around or name, []).append(text)
+        if self.depth == 2:  # noqa: PLR2004 - below the root
+            self.record.fields |= {one: "\n".join(texts) for one, texts in self._texts.items()}
 
 
 def _records(stream: IO[bytes], handler: _Handler) -> Iterator[Record]:

@@ -73,6 +73,7 @@ class ExportSource:
             if not site:
                 hint = "name the site that it is of, the same for each export of it: --source-name jira.example.org"
                 raise InputUnusable(shown(files.path), "the export does not say which site it is of", hint=hint)
+            kind = kind if kind.site else kind._replace(site=site)  # ids of pages are the same with either
             instance = connector_instance_id(f"{kind.word}\0{site}".encode(errors="surrogateescape"))
             return cls(files.path, kind, name or files.path, instance, excludes or PathGlobs(), size_max)
 
