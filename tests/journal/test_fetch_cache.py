@@ -1,6 +1,8 @@
 """Fetching one record: what is kept between fetches is checked, durable, bounded, and never needed."""
 
 import random
+import subprocess
+import sys
 import tracemalloc
 from collections import Counter
 from contextlib import closing
@@ -166,3 +168,20 @@ def test_small_segments_are_fetched_from() -> None:
             journal.append([f"{number}".encode() * 100])
         for offset in [*range(30), *range(29, -1, -1)]:
             assert journal.fetch(offset).value == f"{offset}".encode() * 100
+
+
+FORK = """
+import os
+from strandline.journal.fetch_cache import SHARED, Stretch
+
+SHARED.put((0, 0, 0), Stretch(bytes(300), 0, 1, 0))
+with SHARED._lock:  # as another thread may hold it, which the child does not have
+    child = os.fork()
+    if not child:
+        os._exit(0 if SHARED._lock.acquire(blocking=False) and not len(SHARED) else 1)
+assert len(SHARED) and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+def test_a_forked_child_waits_for_no_thread_that_it_does_not_have() -> None:
+    subprocess.run([sys.executable, "-c", FORK], check=True)

@@ -9,6 +9,7 @@ another process may repair, is served from here; what is kept is never needed: w
 """
 
 import itertools
+import os
 import threading
 from array import array
 from bisect import bisect_right
@@ -122,5 +123,12 @@ class FetchCache:
             for key in [key for key in self._stretches if key[0] == owner and (below is None or key[1] < below)]:
                 self._bytes -= len(self._stretches.pop(key))
 
+    def begin_anew(self) -> None:
+        """Keep nothing, with a new lock: in a forked child the thread that held the old one is not there."""
+        self._lock = threading.Lock()
+        self._stretches.clear()
+        self._bytes = 0
+
 
 SHARED = FetchCache()
+os.register_at_fork(after_in_child=SHARED.begin_anew)
