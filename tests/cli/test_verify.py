@@ -235,6 +235,15 @@ def test_a_secret_that_changed_or_is_gone_is_not_sent(shop: Shop) -> None:
     assert shop.states() == {"a github-pat": "unknown", "b npm-token": "unknown"}
 
 
+def test_another_folder_of_the_name_of_a_source_is_not_read(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.plant("a", "github", live=True)
+    shop.scan("--source-name", "mine")
+    shop.files.rename(shop.files.parent / "mine")
+    monkeypatch.chdir(shop.files.parent)
+    assert "mine cannot be opened from here" in shop.findings("verify", *shop.server.options).err
+    assert shop.server.asked == []
+
+
 def test_secrets_are_read_again_wherever_they_were_found(shop: Shop) -> None:
     text, secret = example("github", "packed")
     shop.server.live.add(secret)

@@ -24,6 +24,7 @@ from strandline.findings.finding_ids import find_ids
 from strandline.scan.inventory import Inventory, SourceFacts, read_inventories
 from strandline.scan.sources import Source
 from strandline.scan.sources.git_repository import HISTORY
+from strandline.scan.sources.git_urls import is_git_url
 from strandline.scan.state import folder_of_state, open_state
 from strandline.scan.worker.engine_cache import engine_for
 from strandline.verify import parse_addresses, provider_of
@@ -92,8 +93,10 @@ def _opened(inventories: list[Inventory], state_folder: Path | None) -> list[dic
 
 def _source(facts: SourceFacts, state_folder: Path | None) -> Source | None:
     """Return a source by what an inventory says of it, None if that is not enough."""
-    is_path = facts.name.startswith("/") or "://" in facts.name
-    place = facts.name if is_path else facts.root or facts.name
+    is_path = facts.name.startswith("/") or "://" in facts.name or is_git_url(facts.name)
+    place = facts.name if is_path else facts.root
+    if not place:  # a name that was given says not where it is; a folder of that name here may be any other
+        return None
     chosen = Chosen(
         paths=[place] if facts.tag not in {"table", "journal"} else [],
         tables=[f"parquet:{place}"] if facts.tag == "table" else [],
