@@ -15,7 +15,11 @@ from pathlib import Path
 import pytest
 
 from strandline.cli.scan_progress import ScanProgress
+from strandline.errors import Unavailable
+from strandline.findings.report_builder import scan_report
+from strandline.findings.reports.values import Report
 from strandline.scan import Event, Planned
+from strandline.scan.state import State
 from tests.cli.scan_command import Here
 from tests.servers_postgres import running_postgres
 from tests.spark.killed_world import coverage, plant, watching
@@ -219,6 +223,26 @@ def test_a_server_that_stops_in_the_middle_and_comes_back_is_waited_for(tmp_path
             assert life.summary["items"] == corpus.items
             assert not life.summary["not_looked_at"]
             assert coverage(lives.finish()) == coverage(life)
+
+
+def test_a_store_that_is_away_while_the_results_are_read_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Here(tmp_path)
+    (here.files / "one").write_text("alpha_00000001\n")
+    calls: list[bytes] = []
+
+    def away_once(state: State, inputs_digest: bytes, *, coverage: bool = False) -> Report:
+        calls.append(inputs_digest)
+        if len(calls) == 1:
+            raise Unavailable("the server closed the connection")
+        return scan_report(state, inputs_digest, coverage=coverage)
+
+    monkeypatch.setattr("strandline.cli.scan.scan_report", away_once)
+    places, summary = here.found()
+    assert len(calls) == 2
+    assert len(places) == 1
+    assert summary["whole"]
 
 
 def test_a_server_that_is_not_there_is_told(tmp_path: Path) -> None:

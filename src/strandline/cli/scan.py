@@ -53,6 +53,7 @@ from strandline.pipeline.key_files import TenantUnknown
 from strandline.pipeline.stores import NoPipeline
 from strandline.scan import Outcome, ScanRequest, explain
 from strandline.scan import scan as run_scan
+from strandline.scan.retries import retried
 from strandline.scan.sources import Source
 from strandline.scan.state import State, StateMissing, folder_of_state, open_state
 from strandline.scan.workers import FEW_ITEMS
@@ -325,7 +326,8 @@ def _scan(
     except KeyboardInterrupt:
         results.show_interrupted(results.chosen(scan_report(state, request.inputs_digest), state.key))
     seconds = time.monotonic() - began
-    report = results.chosen(scan_report(state, request.inputs_digest, coverage=results.with_coverage), state.key)
+    read = partial(scan_report, state, request.inputs_digest, coverage=results.with_coverage)
+    report = results.chosen(retried(read), state.key)
     counts = Counts(len(report.findings), len(results.failing(report)))
     summary = outcome_record(outcome, counts, seconds)
     if verified is not None:
