@@ -41,6 +41,16 @@ def test_what_is_not_said_is_as_nats_server_has_it() -> None:
     assert (found.max_payload, found.max_connections, found.max_subscriptions) == (1 << 20, 65_536, None)
 
 
+def test_where_the_system_account_alone_has_users_others_need_none_and_a_reload_keeps_them() -> None:
+    text = "jetstream: enabled\nstore_dir: /d\naccounts { $SYS { users: [{user: sys, password: s}] } }"
+    found = settings(text)
+    assert found.no_auth_user.startswith("nats-")
+    assert found.accounts[0].users[0].user == found.no_auth_user
+    assert found.accounts[0].jetstream == JetStreamLimits()
+    assert settings(text) == found
+    assert settings(text + "\nauthorization { timeout: 5 }").no_auth_user == ""
+
+
 def test_listeners_and_limits() -> None:
     found = settings(
         'listen: 127.0.0.1:-1\nhttp: "localhost:8222"\nmax_payload: 2MB\nmax_conn: 10\nmax_subs: 5\n'

@@ -11,6 +11,7 @@ from strandline.broker.core.connect import ConnectOptions
 from strandline.broker.core.router import Router, Soon
 from strandline.broker.core.session import Session
 from strandline.broker.settings import GLOBAL_ACCOUNT, AccountSettings, Permissions, ServerSettings, UserSettings
+from strandline.broker.settings.identities import anonymous_user
 
 STANDARD = "STANDARD"
 
@@ -78,6 +79,11 @@ class Accounts:
     def needs_credentials(self) -> bool:
         """Tell whether clients must authenticate."""
         return bool(self._token or self._users or self._nkeys)
+
+    @property
+    def asks_all_for_credentials(self) -> bool:
+        """Tell whether INFO asks for credentials that clients need not give, as nats-server's does in this case."""
+        return self._no_auth == anonymous_user().user
 
     def before_connect(self, kind: str = STANDARD) -> Login | None:
         """Return the login of a client before CONNECT; None if it must authenticate."""

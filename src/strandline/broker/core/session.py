@@ -131,9 +131,8 @@ class Session(Outbox):
 
     def greeting(self) -> bytes:
         """Return the first INFO frame."""
-        return self.server_info.format_info(
-            self.client_id, self.host, nonce=self.nonce, auth_required=self.router is None
-        )
+        required = self.router is None or self.accounts.asks_all_for_credentials
+        return self.server_info.format_info(self.client_id, self.host, nonce=self.nonce, auth_required=required)
 
     def feed(self, data: bytes) -> None:
         """Process bytes that the client has sent."""

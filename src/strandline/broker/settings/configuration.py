@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline.broker.settings.errors import ConfigurationRefused
-from strandline.broker.settings.identities import accounts, authorization, check_names
+from strandline.broker.settings.identities import accounts, anonymous_user, authorization, check_names
 from strandline.broker.settings.listeners import http, leafnodes, listen, tls, websocket
 from strandline.broker.settings.model import (
     GLOBAL_ACCOUNT,
@@ -256,12 +256,16 @@ def read_configuration(
 
 def assemble(given: Fields) -> Configuration:
     """Return settings from given fields, with nats-server's defaults for the others."""
+    has_authorization = "users" in given
     users: tuple[UserSettings, ...] = given.pop("users", ())
     named: tuple[AccountSettings, ...] = given.pop("accounts", ())
     notes: tuple[str, ...] = given.pop("notes", ())
     doubts: tuple[str, ...] = given.pop("doubts", ())
     others = [each for each in named if each.name != given.get("system_account", "$SYS")]
     limits = None if others else JetStreamLimits()
+    if named and not others and not has_authorization and not given.get("no_auth_user"):
+        users = (anonymous_user(),)
+        given["no_auth_user"] = users[0].user
     given["accounts"] = (AccountSettings(GLOBAL_ACCOUNT, users, limits), *named)
     check_names(given["accounts"])
     log = {name: given.pop(name) for name in _names(LogSettings) if name in given}

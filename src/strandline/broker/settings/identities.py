@@ -5,7 +5,9 @@ is not allowed explicitly; names are checked once all users are known.
 """
 
 import re
+import secrets
 from collections.abc import Iterable
+from functools import cache
 
 from strandline.broker.settings.errors import ConfigurationRefused
 from strandline.broker.settings.model import (
@@ -156,6 +158,15 @@ def authorization(value: Value) -> Fields:
     else:
         fields["users"] = with_default(fields.get("users", ()), default)
     return fields
+
+
+@cache
+def anonymous_user() -> UserSettings:
+    """Return the user of clients without credentials where only the system account has users.
+
+    Its name is made up once in a process, so that a reload does not disconnect its clients.
+    """
+    return UserSettings(user=f"nats-{secrets.token_hex(4)}", password=secrets.token_urlsafe())
 
 
 def with_default(found: Iterable[UserSettings], default: Permissions | None) -> tuple[UserSettings, ...]:

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Callable
 
+import pytest
+
 from tests.broker.clients.raw import Body, Talk
 
 ACCOUNTS = """
@@ -23,6 +25,15 @@ accounts {
   B { users: [ { user: ben, password: b } ] }
 }
 no_auth_user: ben
+"""
+SYSTEM_USERS = """
+jetstream: enabled
+accounts { $SYS { users: [ { user: sys, password: s } ] } }
+"""
+OTHER_SYSTEM_USERS = """
+jetstream: enabled
+accounts { OWN { users: [ { user: sys, password: s } ] } }
+system_account: OWN
 """
 LIMITED = """
 max_connections: 3
@@ -79,6 +90,28 @@ def test_users_of_accounts(compare_with: Compare) -> None:
         dan.raw(b"")
 
     compare_with(script, ACCOUNTS)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SYSTEM_USERS,
+        OTHER_SYSTEM_USERS,
+        SYSTEM_USERS + "authorization { timeout: 5 }",
+        SYSTEM_USERS.replace("] } }", "] }, A {} }"),
+        SYSTEM_USERS + "no_auth_user: sys",
+    ],
+    ids=["$SYS", "another", "authorization", "a second account", "no_auth_user"],
+)
+def test_users_of_the_system_account_alone_leave_the_global_one_open(compare_with: Compare, settings: str) -> None:
+    def script(talk: Talk) -> None:
+        talk.another(None).raw(b"", lines=1)
+        for user, password in (("", ""), ("sys", "s"), ("sys", "wrong"), ("nobody", "x")):
+            talk.another(None).raw(_line(_as(user, password)))
+        talk.another(None).raw(b"PUB a 1\r\nx\r\n")
+        talk.another(None).raw(_line(_as("", "")) + b"SUB a 1\r\nPUB a 1\r\nx\r\n")
+
+    compare_with(script, settings)
 
 
 def test_permissions_of_a_user_with_bcrypt(compare_with: Compare) -> None:
