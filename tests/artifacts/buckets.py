@@ -3,6 +3,7 @@
 import asyncio
 
 import nats
+import numpy as np
 
 from strandline.kv import StoreConfig, UpdateBatch
 from strandline.kv.nats import NatsConnection
@@ -40,10 +41,10 @@ def current_values(server: NatsServer, bucket: str) -> dict[str, bytes]:
 
 
 class Counted:
-    """Counts the updates that a fold was told."""
+    """Counts the updates of the log that a fold was told."""
 
     def __init__(self) -> None:
         self.updates = 0
 
     def __call__(self, batch: UpdateBatch) -> None:
-        self.updates += len(batch)
+        self.updates += int(np.count_nonzero(batch.versions))  # deletes of what has left a mirror have no version

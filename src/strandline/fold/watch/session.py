@@ -17,7 +17,7 @@ from strandline.fold.cursor import FoldCursor
 from strandline.fold.events import CaughtUp, EntriesLeft, EvictingSeen, LagMeasured
 from strandline.fold.records import FoldEntry
 from strandline.fold.repair.decisions import Basis, complete_from, may_list
-from strandline.fold.repair.from_listing import deletes, puts_of
+from strandline.fold.repair.from_listing import deletes, puts_of, stale_keys
 from strandline.fold.watch import observation
 from strandline.fold.watch.context import Context
 from strandline.fold.watch.exports import ExportRequest
@@ -47,13 +47,15 @@ class Outcome(Enum):
 class Listing(NamedTuple):
     """A start from a listing: the facts that judge it, its repair if any, and whether the cursor waits for it.
 
-    `first` is the log's first revision before the listing, 0 if unknown.
+    `first` is the log's first revision before the listing, 0 if unknown. A `whole` one replaces what may be of another
+    log: a key that was listed and expired before the watch began is not delivered, and must not keep its old value.
     """
 
     basis: Basis
     plan: RepairPlan | None
     held_back: bool
     first: int
+    whole: bool = False
 
 
 class Session:
@@ -87,6 +89,8 @@ class Session:
         self._looking = self._task(self._look_now_and_then())
         self._fresh_look: Observation | None = None
         self._is_caught_up = False
+        self._delivered: set[bytes] = set()
+        """The keys that the watch of a `whole` listing has delivered."""
         self.expired: CursorExpired | None = None
         self.made_progress = False
 
@@ -192,6 +196,8 @@ class Session:
             self._due_at = max(self._due_at, self._loop.time() + self._context.batching.window_s)
             self._wake_at(self._due_at)
         self._gathered.add(self._followed(batch))
+        if self._listing is not None and self._listing.whole:
+            self._delivered.update(batch.key_bytes)
         self._received += len(batch)
         self._high = flushes.batch_high(self._high, batch.high or None)
         self._note_current()
@@ -452,6 +458,8 @@ class Session:
             self._look = look
             if not may_list(listing.basis, look.retention, context.policy.mode, listing.plan):
                 return await self._finish(Outcome.IN_VAIN)
+            if listing.whole:
+                await self._delete_undelivered()
             self._listing = None
             self._note_listed(listing)
             if listing.held_back:
@@ -460,6 +468,15 @@ class Session:
         self.made_progress = True
         context.emit(CaughtUp(context.keeper.cursor.revision))
         return await self._finish(Outcome.CURRENT) if context.until_current else True
+
+    async def _delete_undelivered(self) -> None:
+        """Delete the keys that the watch has not delivered, under the old cursor."""
+        await self._flush_all()
+        keeper, scope, delivered = self._context.keeper, self._context.scope, self._delivered
+        stale = await keeper.run(lambda: stale_keys(keeper.store, scope, delivered, whole=True))
+        for chunk in deletes(stale):
+            await self._context.flusher.flush_fully(chunk, self._mark_at(self._high))
+        self._delivered = set()
 
     def _note_listed(self, listing: Listing) -> None:
         """Note the facts that a valid listing proves: where a mirror begins, from where on an archive is complete."""

@@ -195,7 +195,10 @@ class WatchStart:
         keeps = look.retention is not None and not look.retention.evicts_current_values
         is_archive = self._context.mode is not FoldMode.MIRROR
         first = 0 if look.retention is None else look.retention.first_revision
-        return Listing(decision.basis, decision.plan, held_back=is_archive and not keeps, first=first)
+        whole = decision.plan is RepairPlan.RELIST and not self._context.keeper.cursor.revision
+        return Listing(
+            decision.basis, decision.plan, held_back=whole or (is_archive and not keeps), first=first, whole=whole
+        )
 
 
 def _seen(cursor: FoldCursor) -> tuple[bool, bool]:
