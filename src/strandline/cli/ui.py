@@ -41,6 +41,20 @@ Replica = Annotated[
 Creds = Annotated[
     Path | None, typer.Option("--creds", envvar="NATS_CREDS", help="A creds file, or a file with an nkey's seed.")
 ]
+NatsTlsCa = Annotated[
+    Path | None,
+    typer.Option("--nats-tls-ca", metavar="FILE", envvar="NATS_CA", help="The authority of the NATS servers (PEM)."),
+]
+NatsTlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        "--nats-tls-cert", metavar="FILE", envvar="NATS_CERT", help="The certificate shown to NATS servers (PEM)."
+    ),
+]
+NatsTlsKey = Annotated[
+    Path | None,
+    typer.Option("--nats-tls-key", metavar="FILE", envvar="NATS_KEY", help="The key of that certificate (PEM)."),
+]
 Host = Annotated[str, typer.Option("--host", help="Listen at this address; one of other machines needs TLS.")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Listen at this port; 0 is any free one.")]
 AllowChanges = Annotated[
@@ -71,6 +85,9 @@ def ui(  # noqa: PLR0913, PLR0917 - one for each option
     coordination: CoordinationOption = None,
     server: Server = None,
     creds: Creds = None,
+    nats_tls_ca: NatsTlsCa = None,
+    nats_tls_cert: NatsTlsCert = None,
+    nats_tls_key: NatsTlsKey = None,
     journal: JournalFolder = None,
     fold: Fold = None,
     replica: Replica = None,
@@ -90,11 +107,15 @@ def ui(  # noqa: PLR0913, PLR0917 - one for each option
     The address that is printed has a token in it, without which no page is shown. Nothing can be changed without
     --allow-changes. Ctrl-C ends it.
     """
+    from strandline.cli.fold_options import connection_settings  # noqa: PLC0415 - it imports folds
     from strandline.cli.ui_pages import Shown, serve_pages  # noqa: PLC0415 - it needs the extra `web`
     from strandline.web import Listening  # noqa: PLC0415 - the same
+    from strandline.web.parts.folds import TIMEOUT_S  # noqa: PLC0415 - the same
 
     listening = Listening(host, port, tls_cert, tls_key, public_url, plain_http)
     shown = Shown(
-        state, tenant, key_file, coordination, server or (), creds, journal or (), fold or (), replica or (), demo
+        *(state, tenant, key_file, coordination, server or ()),
+        connection_settings(creds, nats_tls_ca, nats_tls_cert, nats_tls_key, TIMEOUT_S),
+        *(journal or (), fold or (), replica or (), demo),
     )
     serve_pages(shown, listening, allow_changes=allow_changes, by=by, as_json=as_json)

@@ -4,7 +4,7 @@ import getpass
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from strandline.cli.ending_signals import ending_signals
@@ -30,7 +30,9 @@ class Shown:
     key_file: Path | None
     coordination: str | None
     servers: Sequence[str]
-    creds: Path | None
+    nats: NatsSettings
+    """How servers and buckets are connected to; each address says where."""
+
     journals: Sequence[Path]
     folds: Sequence[str]
     replicas: Sequence[str]
@@ -66,9 +68,9 @@ def _parts(shown: Shown) -> Iterator[Parts]:
     with _scans(shown) as scans:
         yield Parts(
             scans=scans,
-            servers=[ServerPart(NatsSettings(url, creds_file=str(shown.creds or ""))) for url in shown.servers],
+            servers=[ServerPart(replace(shown.nats, servers=url)) for url in shown.servers],
             journals=[JournalPart(folder) for folder in shown.journals],
-            folds=[_fold(text) for text in shown.folds],
+            folds=[_fold(text, shown.nats) for text in shown.folds],
             replicas=[ReplicaPart(address) for address in shown.replicas],
         )
 
@@ -91,13 +93,13 @@ def _scans(shown: Shown) -> Iterator[ScanPart | None]:
         yield scans
 
 
-def _fold(text: str) -> FoldPart:
+def _fold(text: str, nats: NatsSettings) -> FoldPart:
     """Return a fold from `PATH`, `PATH=BUCKET` or `PATH=BUCKET=ARTIFACTS`."""
     path, *rest = text.split("=")
     if not path or len(rest) > 2:  # noqa: PLR2004 - a bucket and an address of artifacts
         raise InvalidInput(f"--fold {text}: not a fold", hint="give PATH, PATH=BUCKET or PATH=BUCKET=ARTIFACTS")
     bucket, artifacts = (*rest, "", "")[:2]
-    return FoldPart(Path(path), bucket or None, artifacts or None)
+    return FoldPart(Path(path), bucket or None, artifacts or None, nats)
 
 
 def _user() -> str:

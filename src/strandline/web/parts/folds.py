@@ -63,11 +63,14 @@ class FoldFacts:
 class FoldPart(Polled[FoldFacts]):
     """A fold at a path, with the bucket that it follows and its artifacts, where they are known."""
 
-    def __init__(self, path: Path, bucket: str | None = None, artifacts: str | None = None) -> None:
+    def __init__(
+        self, path: Path, bucket: str | None = None, artifacts: str | None = None, nats: NatsSettings | None = None
+    ) -> None:
         super().__init__("folds", str(path), self._look, every_s=EVERY_S)
         self.path = path
         self._bucket = bucket
         self._artifacts = artifacts
+        self._nats = nats or NatsSettings(timeout_s=TIMEOUT_S)
         self.behind = Series()
 
     def needs(self, link: str) -> list[Need]:
@@ -103,7 +106,7 @@ class FoldPart(Polled[FoldFacts]):
         retention: Retention | None = None
         bucket = None
         if self._bucket is not None:
-            name, retention = asyncio.run(_retention(self._bucket))
+            name, retention = asyncio.run(_retention(self._bucket, self._nats))
             bucket = _bucket(name, retention, cursor, has_data=bool(held and held.has_data))
             self.behind.add(time.monotonic(), bucket.behind)
         return FoldFacts(
@@ -117,8 +120,8 @@ class FoldPart(Polled[FoldFacts]):
         )
 
 
-async def _retention(address: str) -> tuple[str, Retention]:
-    async with connect_bucket(address, NatsSettings(timeout_s=TIMEOUT_S)) as store:
+async def _retention(address: str, nats: NatsSettings) -> tuple[str, Retention]:
+    async with connect_bucket(address, nats) as store:
         watcher = store.watcher()
         if watcher is None:
             raise NotSupported(f"watching bucket {store.name!r}")
