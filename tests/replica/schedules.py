@@ -28,7 +28,8 @@ from strandline.replica.compaction import compact_level, take_snapshot
 from strandline.replica.cursor import ReplicaCursor, Shipped, read_cursor, write_cursor
 from strandline.replica.layout import LtxFile
 from strandline.replica.ltx import LtxReader
-from strandline.replica.restore import file_pieces, plan_restore
+from strandline.replica.restore import file_pieces
+from strandline.replica.restore_points import plan_restore
 from strandline.replica.retention import plan_retention, prune
 from strandline.replica.shipper import EMPTY, Shipment
 from strandline.replica.wal import WalPosition

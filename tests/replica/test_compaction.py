@@ -29,7 +29,7 @@ from strandline.replica.capture import LogState
 from strandline.replica.compaction import FILES_MAX, compact, compact_level, take_snapshot
 from strandline.replica.errors import RestorePointMissing
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
-from strandline.replica.restore import plan_restore
+from strandline.replica.restore_points import plan_restore
 from strandline.replica.retention import RetentionPolicy, plan_retention, prune
 from strandline.replica.wal import WalPosition
 from tests.replica.databases import content, database, fill

@@ -1,39 +1,26 @@
 """Restore: to the last transaction, to any, to a time; what is missing, cut off or foreign is refused."""
 
 import errno
-import random
-from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from strandline.errors import StorageRefused
 from strandline.objects import MemoryObjects
 from strandline.replica import (
     Layout,
     LtxDamaged,
-    LtxFile,
     ReplicaGap,
     Replicator,
     RestorePointMissing,
-    find_transaction,
     ltx,
-    plan_restore,
     restore,
 )
 from tests.replica.databases import content, database, fill
 from tests.waiting import PATIENCE_S
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def file(level: int, first: int, last: int) -> LtxFile:
-    """Return a file as a listing shows it."""
-    return LtxFile(level, first, last, f"{level}/{first}-{last}", 100, NOW)
 
 
 @pytest.fixture
@@ -58,86 +45,6 @@ def test_every_transaction_is_a_restore_point(
     for txid, expected in after.items():
         restored = restore(store, Layout(store), tmp_path / f"{txid}.db", txid=txid)
         assert (restored.position.txid, content(tmp_path / f"{txid}.db")) == (txid, expected)
-
-
-def test_a_time_is_a_restore_point(tmp_path: Path) -> None:
-    store = dated([10, 20, 30])
-    layout = Layout(store)
-    files = layout.all_files()
-    start = datetime.fromtimestamp(0, UTC)
-    expected: list[tuple[float, int]] = [(10.0, 1), (19.9, 1), (20.0, 2), (29.0, 2), (30.0, 3), (1000.0, 3)]
-    for after_s, txid in expected:
-        assert find_transaction(store, files, start + timedelta(seconds=after_s)) == txid
-    with pytest.raises(RestorePointMissing, match="does not reach back"):
-        find_transaction(store, files, start + timedelta(seconds=9))
-    restore(store, layout, tmp_path / "a", at=start + timedelta(seconds=25))
-    assert (tmp_path / "a").read_bytes() == b"\2" * 512
-
-
-def dated(seconds: Iterable[int]) -> MemoryObjects:
-    """Return a replica with transactions of given times."""
-    store = MemoryObjects()
-    for txid, second in enumerate(seconds, 1):
-        header = ltx.LtxHeader(512, 1, txid, txid, second * 1000)
-        body = b"".join(ltx.encode(header, [(1, bytes([txid]) * 512)]))
-        store.put(Layout(store).key(0, txid, txid), body)
-    return store
-
-
-def found_at(store: MemoryObjects, second: int) -> int | None:
-    """Return the transaction that a time names; None where there is none."""
-    try:
-        return find_transaction(store, Layout(store).all_files(), datetime.fromtimestamp(second, UTC))
-    except RestorePointMissing:
-        return None
-
-
-def test_a_time_is_found_after_a_clock_that_jumped() -> None:
-    back, forth = dated([10, 20, 30, 40, 15, 25, 35]), dated([10, 20, 9000, 30, 40])
-    asked = (9, 10, 14, 22, 30, 36, 50)
-    assert [found_at(back, second) for second in asked] == [None, 1, 1, 5, 6, 7, 7]
-    assert [found_at(forth, second) for second in asked] == [None, 1, 1, 2, 4, 4, 5]
-
-
-@given(st.lists(st.integers(1, 100), min_size=1, max_size=80), st.integers(1, 100))
-def test_any_time_names_the_last_transaction_at_or_before_it(seconds: list[int], second: int) -> None:
-    expected = max((txid for txid, one in enumerate(seconds, 1) if one <= second), default=None)
-    assert found_at(dated(seconds), second) == expected
-
-
-@given(st.integers(1, 12), st.randoms(use_true_random=False))
-def test_any_plan_is_contiguous_and_ends_where_it_should(last: int, chance: random.Random) -> None:
-    files = [file(0, txid, txid) for txid in range(1, last + 1) if chance.random() < 0.8]
-    for level in (1, 2, 9):
-        for _ in range(3):
-            first = 1 if level == 9 else chance.randint(1, last)
-            files.append(file(level, first, chance.randint(first, last)))
-    target = chance.randint(1, last)
-    reachable = {one.max_txid for one in files if one.is_whole and one.max_txid <= target}
-    while True:
-        more = {
-            one.max_txid
-            for one in files
-            for reached in reachable
-            if one.max_txid <= target and one.min_txid <= reached + 1 and one.max_txid > reached
-        }
-        if more <= reachable:
-            break
-        reachable |= more
-    try:
-        plan = plan_restore(files, target)
-    except (ReplicaGap, RestorePointMissing):
-        assert target not in reachable
-        return
-    assert plan[0].is_whole
-    assert plan[-1].max_txid == target
-    for before, after in pairwise(plan):
-        assert after.min_txid <= before.max_txid + 1 <= after.max_txid
-
-
-def test_a_plan_takes_few_files() -> None:
-    files = [file(9, 1, 10), file(1, 11, 20), file(2, 11, 30), *(file(0, txid, txid) for txid in range(11, 33))]
-    assert [(one.level, one.max_txid) for one in plan_restore(files)] == [(9, 10), (2, 30), (0, 31), (0, 32)]
 
 
 def test_an_empty_replica_says_so(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import typer
 from strandline.cli.output import AsJson, emit, emit_rows, progress
 from strandline.cli.replica_options import ReplicaAddress, replica_at
 from strandline.errors import Damaged, InvalidInput
-from strandline.replica import Applied, find_transaction, plan_restore
+from strandline.replica import Applied, find_plan
 from strandline.replica import restore as restore_database
 from strandline.replica.check import integrity_problems
 
@@ -43,9 +43,7 @@ def restore(
     at = None if timestamp is None else parse_time(timestamp)
     with replica_at(address) as (store, layout):
         if dry_run:
-            files = layout.all_files()
-            target = txid if at is None else find_transaction(store, files, at)
-            plan = plan_restore(files, target, address=store.address)
+            plan = find_plan(store, layout.all_files(), txid=txid, at=at)
             emit_rows(({"level": one.level, "file": one.key, "bytes": one.size} for one in plan), as_json=as_json)
             return
         with progress("restoring", 1000) as advance:

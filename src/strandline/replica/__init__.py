@@ -67,7 +67,8 @@ from strandline.replica.errors import (
     TransactionTooLarge,
 )
 from strandline.replica.layout import Layout, LtxFile
-from strandline.replica.restore import Applied, Restored, find_transaction, plan_restore, restore
+from strandline.replica.restore import Applied, Restored, restore
+from strandline.replica.restore_points import find_plan, find_transaction, plan_restore
 from strandline.replica.shipper import Position, Shipper, find_position
 
 if _TYPE_CHECKING:
@@ -124,6 +125,7 @@ __all__ = [
     "Shipper",
     "TransactionTooLarge",
     "discover",
+    "find_plan",
     "find_position",
     "find_transaction",
     "plan_restore",

@@ -9,7 +9,8 @@ from strandline.objects import ObjectStore
 from strandline.replica.errors import LtxDamaged, ReplicaGap, RestorePointMissing
 from strandline.replica.layout import LtxFile
 from strandline.replica.ltx import LtxReader
-from strandline.replica.restore import file_pieces, plan_restore
+from strandline.replica.restore import file_pieces
+from strandline.replica.restore_points import plan_restore
 
 if TYPE_CHECKING:
     import apsw

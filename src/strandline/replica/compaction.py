@@ -15,7 +15,7 @@ from strandline.objects import ObjectStore
 from strandline.replica.errors import LtxDamaged, ReplicaGap
 from strandline.replica.layout import LEVEL_SNAPSHOT, Layout, LtxFile
 from strandline.replica.ltx import LtxHeader, LtxReader, encode, file_checksum, lock_page
-from strandline.replica.restore import plan_restore
+from strandline.replica.restore_points import plan_restore
 
 FILES_MAX = 64
 """How many files are merged at once; each has a piece in memory."""

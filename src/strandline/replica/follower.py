@@ -40,7 +40,8 @@ from strandline.replica.cursor import cursor_path
 from strandline.replica.errors import LtxDamaged, ReplicaFork, ReplicaGap
 from strandline.replica.layout import LEVELS, Layout, LtxFile
 from strandline.replica.ltx import LtxReader, lock_page
-from strandline.replica.restore import file_pieces, plan_restore, restore
+from strandline.replica.restore import file_pieces, restore
+from strandline.replica.restore_points import plan_restore
 from strandline.replica.shipper import EMPTY, Position
 
 if TYPE_CHECKING:

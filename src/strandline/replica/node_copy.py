@@ -32,7 +32,8 @@ from strandline.replica.follower import Followed, Follower, followed_fields, par
 from strandline.replica.layout import LEVELS
 from strandline.replica.lineage import find_lineage
 from strandline.replica.ltx import HEADER_BYTES, LtxHeader, parse_header
-from strandline.replica.restore import plan_restore, restore
+from strandline.replica.restore import restore
+from strandline.replica.restore_points import plan_restore
 from strandline.replica.shipper import EMPTY, Position, Shipper, find_position, position_of
 from strandline.replica.wal import HEADER_BYTES as LOG_HEADER_BYTES
 from strandline.replica.wal import WalPosition

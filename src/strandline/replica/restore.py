@@ -16,14 +16,13 @@ from typing import NamedTuple
 from strandline.errors import StorageRefused
 from strandline.files import OsDisk, pwritev_all, storage_error
 from strandline.objects import ObjectStore
-from strandline.replica.errors import LtxDamaged, ReplicaGap, RestorePointMissing
+from strandline.replica.errors import LtxDamaged, ReplicaGap
 from strandline.replica.layout import Layout, LtxFile
-from strandline.replica.ltx import HEADER_BYTES, LtxReader, parse_header
+from strandline.replica.ltx import LtxReader
+from strandline.replica.restore_points import find_plan
 from strandline.replica.shipper import Position
 
 DOWNLOADS = 4
-LOOKS = 32
-"""How many headers are read at once to find a time."""
 PIECE_BYTES = 4 << 20
 RUN_PAGES = 256
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
@@ -49,58 +48,6 @@ class Applied(NamedTuple):
     of: int
 
 
-def plan_restore(files: Sequence[LtxFile], txid: int | None = None, *, address: str = "the replica") -> list[LtxFile]:
-    """Return the files to apply, in order, for the database after transaction `txid`, or after the last one.
-
-    It begins with the latest whole database and goes on with whatever reaches furthest.
-    """
-    target = max((file.max_txid for file in files), default=0) if txid is None else txid
-    usable = sorted((file for file in files if file.max_txid <= target), key=lambda file: file.min_txid)
-    whole = max((file for file in usable if file.is_whole), key=lambda file: (file.max_txid, file.level), default=None)
-    if whole is None:
-        hint = (
-            "wait until it is written" if not files else "ask for a later transaction; `snapshots` lists what is there"
-        )
-        raise RestorePointMissing(address, f"there is no whole database up to transaction {target}", hint=hint)
-    plan, at, furthest = [whole], 0, whole
-    while plan[-1].max_txid < target:
-        reached = plan[-1].max_txid
-        while at < len(usable) and usable[at].min_txid <= reached + 1:
-            furthest = max(furthest, usable[at], key=lambda file: (file.max_txid, file.level))
-            at += 1
-        if furthest.max_txid <= reached:
-            raise ReplicaGap(address, reached, "transactions are missing")
-        plan.append(furthest)
-    return plan
-
-
-def find_transaction(store: ObjectStore, files: Sequence[LtxFile], at: datetime) -> int:
-    """Return the last transaction, in the order of transactions, that was written at a time or before it.
-
-    Clocks jump, and leaders have clocks of their own, so that times may run backwards in a history. The last one is
-    found by looking at the headers from the end, several at once, and not by halving.
-    """
-    wanted_ms = int(at.timestamp() * 1000)
-    by_txid = {file.max_txid: file for file in sorted(files, key=lambda file: -file.level)}
-    ordered = sorted(by_txid, reverse=True)
-    with ThreadPoolExecutor(LOOKS, "strandline-restore") as pool:
-        for first in range(0, len(ordered), LOOKS):
-            some = ordered[first : first + LOOKS]
-            times = pool.map(lambda txid: _timestamp_ms(store, by_txid[txid]), some)
-            found = next((txid for txid, time_ms in zip(some, times, strict=True) if time_ms <= wanted_ms), None)
-            if found is not None:
-                return found
-    hint = "ask for a later time; `snapshots` lists what is there"
-    raise RestorePointMissing(store.address, f"it does not reach back to {at.isoformat()}", hint=hint)
-
-
-def _timestamp_ms(store: ObjectStore, file: LtxFile) -> int:
-    found = store.get(file.key, stop=HEADER_BYTES)
-    if found is None:
-        raise LtxDamaged(file.key, "it went away while the replica was read")
-    return parse_header(found.body, file.key).timestamp_ms
-
-
 def restore(
     store: ObjectStore,
     layout: Layout,
@@ -117,10 +64,7 @@ def restore(
         if left.exists():  # SQLite would write it into what is restored
             hint = "it is of another database of that name: move it away, or restore to another name"
             raise StorageRefused(str(left), "there is a log already", "EEXIST", hint=hint)
-    files = layout.all_files()
-    if at is not None:
-        txid = find_transaction(store, files, at)
-    plan = plan_restore(files, txid, address=store.address)
+    plan = find_plan(store, layout.all_files(), txid=txid, at=at)
     part = to.with_name(f".{to.name}.restoring-{os.getpid()}")
     try:
         with part.open("xb") as out:

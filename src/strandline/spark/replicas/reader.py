@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from strandline.objects import ObjectStore, open_objects
-from strandline.replica import Layout, LtxFile, find_transaction, plan_restore
+from strandline.replica import Layout, LtxFile, find_plan
 from strandline.replica.btree import Database
 from strandline.replica.pages import ReplicaPages
 from strandline.replica.tables import Table, find_table, read_database, read_table, split_table
@@ -163,9 +163,7 @@ def _store(options: ReplicaOptions) -> Iterator[ObjectStore]:
 @contextmanager
 def _opened(store: ObjectStore, options: ReplicaOptions, plan: tuple[LtxFile, ...] | None = None) -> Iterator[_Opened]:
     if plan is None:
-        files = Layout(store).all_files()
-        txid = options.txid if options.at is None else find_transaction(store, files, options.at)
-        plan = tuple(plan_restore(files, txid, address=store.address))
+        plan = tuple(find_plan(store, Layout(store).all_files(), txid=options.txid, at=options.at))
     with ReplicaPages(store, plan) as pages:
         database = read_database(pages, pages.header.commit)
         yield _Opened(plan, pages, database, find_table(pages, database, options.table))
