@@ -25,7 +25,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from strandline.errors import InvalidInput
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
@@ -117,6 +117,20 @@ class DoneLedger(Protocol):
 
         The rows are those of the page whose findings `after` proves durable, or it is a `ReceiptMismatch`. `StaleFence`
         when the store knows a newer fence of the shard.
+        """
+        ...
+
+
+@runtime_checkable
+class AdvisoryLedger(Protocol):
+    """A ledger for which an exact answer is dear: it also gives one that may lack the latest rows."""
+
+    def batch_get_advisory(
+        self, tenant: TenantId, policy: PolicyHash, ovids: Sequence[OvidHash], *, run_id: int
+    ) -> list[LedgerRecord | None]:
+        """Return rows as `batch_get` does, but rows of the last minutes, and of a run, may be missing.
+
+        Workers ask so, only to spare work that others did: the other shards of their own run have other items.
         """
         ...
 

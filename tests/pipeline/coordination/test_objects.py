@@ -1,12 +1,14 @@
 """Coordination over objects: whoever dies between two requests, and whatever answer is lost, a plan is whole."""
 
+import random
 from collections.abc import Callable
 
 import pytest
 
 from strandline.errors import Damaged, UnknownOutcome
-from strandline.objects import MemoryObjects, ObjectStore, WriteUnknown
-from strandline.pipeline.coordination import Coordinator
+from strandline.objects import MemoryObjects, ObjectStore, RequestCounts, WriteUnknown
+from strandline.objects.counted import CountedObjects
+from strandline.pipeline.coordination import Coordinator, NoneAvailable
 from strandline.pipeline.coordination.object_records import (
     Envelope,
     Intent,
@@ -21,6 +23,7 @@ from strandline.pipeline.coordination.object_records import (
 )
 from strandline.pipeline.coordination.objects import ObjectRecords
 from strandline.protocol.errors import RunNotFound, ShardNotFound
+from strandline.protocol.leases import Acquired
 from strandline.protocol.runs import Progress
 from strandline.protocol.shards import Cursor, ParkReason, RunKey, ShardKey
 from strandline.testing.coordination_helpers import CUT, HALVES, LEASE_TTL_NS, NOW, RUN, WHOLE, begin, take
@@ -212,3 +215,56 @@ def test_names_and_envelopes_come_back() -> None:
     assert parse_envelope(format_envelope(envelope), "x") == envelope
     intent = Intent(b"i" * 16, -5, 9, b"run", b"shard")
     assert parse_intent(format_intent(intent), "x") == intent
+
+
+@pytest.mark.parametrize("shards", [32, 2_100])
+def test_the_requests_of_a_claim_do_not_grow_with_the_shards(shards: int) -> None:
+    """Workers in processes of their own take every shard once; what a claim asks for is the same for few and many."""
+    store = MemoryObjects()
+    begin(coordinator_over(store), *[WHOLE] * shards)
+    counts = RequestCounts()
+    workers = [
+        Coordinator(
+            ObjectRecords(CountedObjects(store, counts), random.Random(seed)),
+            lease_ttl_ns=LEASE_TTL_NS,
+            pause=lambda _: None,
+        )
+        for seed in range(4)
+    ]
+    first = [worker.claim_next_available(NOW, RUN, number) for number, worker in enumerate(workers)]
+    before = requests(counts)  # each process has listed all shards, once
+    then = [worker.claim_next_available(NOW, RUN, number) for _ in range(7) for number, worker in enumerate(workers)]
+    later = {name: count - before[name] for name, count in requests(counts).items()}
+    assert len({found.lease.shard for found in first + then if isinstance(found, Acquired)}) == 32
+    assert later["list"] <= 2 * len(then)
+    assert later["get"] <= 12 * len(then)
+    assert later["put"] == len(then)
+
+
+def requests(counts: RequestCounts) -> dict[str, float]:
+    """Return the number of requests by operation."""
+    metric = counts.metrics()[0]
+    found: dict[str, float] = {}
+    for sample in metric.samples:
+        found[sample.labels["operation"]] = found.get(sample.labels["operation"], 0) + sample.value
+    return found
+
+
+def test_the_only_free_shard_is_found_wherever_it_is() -> None:
+    """One shard of 1,500 is free, ever another one, before and behind where the last claim ended."""
+    store = MemoryObjects()
+    keys = begin(coordinator_over(store), *[WHOLE] * 1_500)
+    other, mine = coordinator_over(store), coordinator_over(store)
+    leases = {key.shard: take(other, key) for key in keys}
+    assert mine.claim_next_available(NOW, RUN, 2) == NoneAvailable(NOW + LEASE_TTL_NS)
+    for number in (1_500, 3, 700, 701, 2, 1_499):
+        other.split_residual(NOW, leases[number], CUT, 11)  # its rest is a new, free shard
+        found = mine.claim_next_available(NOW, RUN, 2)
+        assert isinstance(found, Acquired)
+        assert other.get_shard(found.lease.key).parent == number
+        assert mine.claim_next_available(NOW, RUN, 2) == NoneAvailable(NOW + LEASE_TTL_NS)
+    other.complete(NOW, leases[5], Cursor(b"c"), 11)
+    later = NOW + LEASE_TTL_NS
+    claimed = {mine.claim_next_available(later, RUN, 2).lease.shard for _ in range(1_505)}  # type: ignore[union-attr]
+    assert len(claimed) == 1_505
+    assert 5 not in claimed

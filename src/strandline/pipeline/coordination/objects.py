@@ -12,13 +12,18 @@ Invariants: a plan that was answered `DONE` was decided on versions that were cu
 writer dies, other callers see all of its plan or nothing, or finish it; a write whose answer was lost is read back, and
 is never repeated; a part that its parent names and that is gone is damage, never one shard fewer. Objects are listed
 and read only if their ETag is new.
+
+A claim costs the same whatever the number of shards: each process begins at a random shard of its own, goes on from
+where it found one free, and lists one page from there. Only a page without a free shard makes it list them all.
 """
 
+import random
 import secrets
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from strandline.objects import ObjectConflict, ObjectStore, WriteUnknown
@@ -46,6 +51,8 @@ from strandline.protocol.shards import RunKey, ShardKey, ShardRecord, ShardStatu
 _THREADS = 16
 _FEW = 4
 """Objects that are read one after another; more are read at once."""
+_CLAIM_KEYS = 1_000
+"""A claim lists so many shards: stores list a thousand keys with one request."""
 _parsed = lru_cache(maxsize=1 << 16)(parse_shard)
 """Records of shards are values: most are asked for again and again, and few change."""
 
@@ -63,9 +70,12 @@ class ObjectRecords:
     records_per_commit_max = 1_000
     registers_in_one_commit = False
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, rng: random.Random | None = None) -> None:
+        """`rng` draws where a run's first claim begins; it spreads processes, and guards nothing."""
         self._store = store
+        self._rng = rng or random.Random()  # noqa: S311 - spreads load
         self._known: dict[str, _Stored] = {}
+        self._claim_after: dict[RunKey, str] = {}
         self._lock = threading.Lock()
 
     def load_run(self, key: RunKey) -> Versioned[RunRecord] | None:
@@ -109,18 +119,21 @@ class ObjectRecords:
 
     def claimable(self, run: RunKey, now: int, shards_max: int) -> Claimable:
         """Return active shards without a valid lease."""
-        free: list[ShardKey] = []
-        earliest: int | None = None
-        for shard in self._shards(run):
-            if shard.status != ShardStatus.ACTIVE:
-                continue
-            if shard.deadline is None or shard.deadline <= now:
-                free.append(shard.key)
-                if len(free) >= shards_max:
-                    break
-            else:
-                earliest = shard.deadline if earliest is None else min(earliest, shard.deadline)
-        return Claimable(tuple(free), None if free else earliest)
+        after = self._claim_after.get(run)
+        if after is not None:
+            page = islice(self._store.list(format_shards_prefix(run), start_after=after), _CLAIM_KEYS)
+            if found := self._first_free(run, after, {info.key: info.etag for info in page}, now, shards_max):
+                return Claimable(found, None)
+        listed = {info.key: info.etag for info in self._store.list(format_shards_prefix(run))}
+        names = list(listed)
+        first = self._rng.randrange(len(names)) if names else 0
+        turned = {name: listed[name] for name in names[first:] + names[:first]}
+        if found := self._first_free(run, names[first - 1] if first else "", turned, now, shards_max):
+            return Claimable(found, None)
+        active = [shard for shard in self._existing_shards(listed) if shard.status == ShardStatus.ACTIVE]
+        free = [shard.key for shard in active if _is_free(shard, now)]  # it became so since it was read above
+        deadlines = [shard.deadline for shard in active if shard.deadline is not None]
+        return Claimable(tuple(free[:shards_max]), None if free else min(deadlines, default=None))
 
     def progress(self, run: RunKey) -> Progress:
         """Return the number of shards of a run in each state."""
@@ -248,9 +261,42 @@ class ObjectRecords:
 
     # Reads.
 
+    def _first_free(
+        self, run: RunKey, after: str, listed: Mapping[str, str], now: int, shards_max: int
+    ) -> tuple[ShardKey, ...]:
+        """Return the first shards of a listing that are free, reading no more than that takes; claims go on there.
+
+        `after` is the name before the first of them.
+        """
+        left = iter(listed)
+        while names := tuple(islice(left, _THREADS)):
+            found = self._refreshed({name: listed[name] for name in names})
+            free: list[ShardKey] = []
+            for name in names:
+                shard = self._free_shard(found.get(name), now)
+                if shard is None:
+                    after = after if free else name
+                    continue
+                if not free and name <= after:  # the listing began anew
+                    after = ""
+                free.append(shard)
+            if free:
+                self._claim_after[run] = after
+                return tuple(free[:shards_max])
+        return ()
+
+    def _free_shard(self, stored: _Stored | None, now: int) -> ShardKey | None:
+        if stored is None or not _is_free(_parsed(stored.envelope.record), now):
+            return None
+        shard = self._existing(stored)
+        return None if shard is None else shard.record.key
+
     def _shards(self, run: RunKey) -> Iterable[ShardRecord]:
         """Return the shards of a run that exist."""
-        listed = {info.key: info.etag for info in self._store.list(format_shards_prefix(run))}
+        return self._existing_shards({info.key: info.etag for info in self._store.list(format_shards_prefix(run))})
+
+    def _existing_shards(self, listed: Mapping[str, str]) -> list[ShardRecord]:
+        """Return the shards of a listing that exist; a part that is missing is damage."""
         found = self._refreshed(listed)
         while missing := {key for key in self._parts_of(found.values()) if key not in found}:
             found |= {key: one for key, one in zip(missing, self._get_all(list(missing)), strict=True) if one}
@@ -260,7 +306,7 @@ class ObjectRecords:
         parts = {part for record in records.values() for part in _part_keys(record)}
         return [record for key, record in records.items() if record.parent is None or key in parts]
 
-    def _refreshed(self, listed: dict[str, str]) -> dict[str, _Stored]:
+    def _refreshed(self, listed: Mapping[str, str]) -> dict[str, _Stored]:
         """Return listed objects, reading those that are new; a shard that is over never changes again."""
         with self._lock:
             known = {key: self._known[key] for key, etag in listed.items() if self._is_current(key, etag)}
@@ -278,11 +324,18 @@ class ObjectRecords:
         if stored is None:
             return None
         record = _parsed(stored.envelope.record)
-        if record.parent is not None:
-            parent = self._get(format_shard_key(record.key._replace(shard=record.parent)))
-            if parent is None or record.shard not in _parsed(parent.envelope.record).spawned:
-                return None
+        if record.parent is not None and not self._is_named(record, record.key._replace(shard=record.parent)):
+            return None
         return Versioned(record, stored.envelope.version)
+
+    def _is_named(self, part: ShardRecord, parent: ShardKey) -> bool:
+        """Return whether a parent names a part, which it never takes back."""
+        key = format_shard_key(parent)
+        with self._lock:
+            known = self._known.get(key)
+        if known is None or part.shard not in _parsed(known.envelope.record).spawned:
+            known = self._get(key)
+        return known is not None and part.shard in _parsed(known.envelope.record).spawned
 
     def _at_version(self, key: str, version: int) -> _Stored | None:
         """Return an object at the version that a decision was made on, or None if it has another."""
@@ -311,6 +364,10 @@ class ObjectRecords:
             known = self._known.get(key)
             if known is None or known.envelope.version <= stored.envelope.version:
                 self._known[key] = stored
+
+
+def _is_free(shard: ShardRecord, now: int) -> bool:
+    return shard.status == ShardStatus.ACTIVE and (shard.deadline is None or shard.deadline <= now)
 
 
 def _part_keys(record: ShardRecord) -> list[str]:

@@ -107,7 +107,7 @@ class RecordStore(Protocol):
     def claimable(self, run: RunKey, now: int, shards_max: int) -> Claimable:
         """Return active shards without a lease, or with one that ended (`deadline <= now`), from an index.
 
-        The store chooses among several; a shard that alone is claimable is always returned. Only
+        The store chooses which, and how many of several; a shard that alone is claimable is always returned. Only
         if there is none, `earliest_deadline` is the smallest deadline of an active shard, or None. A store whose
         owners can vanish before the deadline still goes by the deadline.
         """

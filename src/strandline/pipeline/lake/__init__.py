@@ -13,7 +13,8 @@ shards (`pipeline.coordination.objects`), and scanner state, a log of numbered b
 that came between is merged: what it found is there.
 
 **Trade-offs.** A page costs two or three puts, and a question lists pages and reads those that are new: questions get
-slower with pages that were not compacted. A process holds the ledgers that it asks about in memory, an estimated 130
+slower with pages that were not compacted. Workers ask for an answer that may be half a minute old, and lacks the pages
+of their own run. A process holds the ledgers that it asks about in memory, an estimated 130
 bytes a row, and all findings. Batches of scanner state follow one another: an estimated ten or more a second for each
 tenant on S3. Keys of tenants cannot be rotated in a lake. Times of commits are those of the writers' clocks.
 """

@@ -30,6 +30,14 @@ class LakeLedger:
             raise BatchTooLarge(len(ovids))
         return self._cache.ledger(tenant, policy).rows(ovids) if ovids else []
 
+    def batch_get_advisory(
+        self, tenant: TenantId, policy: PolicyHash, ovids: Sequence[OvidHash], *, run_id: int
+    ) -> list[LedgerRecord | None]:
+        """Return rows as `batch_get` does, but the latest ones, and those of other shards of a run, may be missing."""
+        if len(ovids) > BATCH_ROWS_MAX:
+            raise BatchTooLarge(len(ovids))
+        return self._cache.advisory_ledger(tenant, policy, run_id).rows(ovids) if ovids else []
+
     def list_done_hashes(self, tenant: TenantId, policy: PolicyHash) -> list[OvidHash]:
         """Return the keys that are done under the policy, sorted."""
         return self._cache.ledger(tenant, policy).done()

@@ -1,5 +1,7 @@
 """Pages of a lake: written once, listed at each question, and read once.
 
+A worker asks for an advisory answer (`AdvisoryLedger`), which lists now and then, and reads no pages of its own run.
+
 Invariants: a page that `write` returned for is durable, and every later question of any process sees it; a page is
 absorbed at most once, and absorbing it again would change nothing; rows whose parents are not there are never answered
 with: the pages are listed again, and then it is `Damaged`.
@@ -9,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from time import monotonic_ns
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -49,6 +52,9 @@ from strandline.pipeline.memory import MemoryTables
 _THREADS = 16
 _FEW = 4
 _ATTEMPTS = 3
+_ADVISORY_NS = 30_000_000_000
+_ADVISORY_SHARE = 20
+"""An advisory answer lists pages again after half a minute, or after twenty times as long as the last listing took."""
 T = TypeVar("T")
 
 
@@ -64,6 +70,8 @@ class _Ledger:
     fold: LedgerFold
     seen: set[str] = field(default_factory=set)
     is_loaded: bool = False
+    listed_again_ns: int = 0
+    """When an advisory answer lists pages again, on the monotonic clock."""
 
 
 class PageCache:
@@ -122,9 +130,27 @@ class PageCache:
             known.is_loaded = True
             return known.fold
 
-    def _load_ledger(self, known: _Ledger, tenant: TenantId, policy: PolicyHash) -> None:
+    def advisory_ledger(self, tenant: TenantId, policy: PolicyHash, run_id: int) -> LedgerFold:
+        """Return the ledger as it was a while ago, without pages of a run that others wrote.
+
+        Its cost does not grow with the number of times that it is asked for, nor with the pages of the run.
+        """
+        with self._lock:
+            known = self._ledgers[tenant, policy]
+            began_ns = monotonic_ns()
+            if began_ns >= known.listed_again_ns:
+                _again(lambda: self._load_ledger(known, tenant, policy, but_run=run_id))
+                took_ns = monotonic_ns() - began_ns
+                known.listed_again_ns = began_ns + took_ns + max(_ADVISORY_NS, _ADVISORY_SHARE * took_ns)
+            return known.fold
+
+    def _load_ledger(self, known: _Ledger, tenant: TenantId, policy: PolicyHash, but_run: int | None = None) -> None:
         wanted = tenant[:ID_BYTES], policy[:ID_BYTES]
-        listed = [key for key, name in self._listed("ledger", known.seen) if (name.tenant, name.policy) == wanted]
+        listed = [
+            key
+            for key, name in self._listed("ledger", known.seen)
+            if (name.tenant, name.policy) == wanted and (but_run is None or name.run_id != but_run)
+        ]
         # Records after pages, and tables after both: a page that is recorded, or gone by now, is in a table.
         recorded = self._folded_pages() if listed else frozenset[str]()
         new = [key for key in listed if key not in recorded]

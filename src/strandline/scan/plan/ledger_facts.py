@@ -1,13 +1,14 @@
 """Rows of the ledger as columns beside a listing."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from operator import itemgetter
 
 import pyarrow as pa
 
 from strandline.pipeline.errors import BATCH_ROWS_MAX
 from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
-from strandline.pipeline.ledger import DoneLedger, DoneStatus, LedgerRecord
+from strandline.pipeline.ledger import AdvisoryLedger, DoneLedger, DoneStatus, LedgerRecord
 
 FACTS = pa.schema(
     [
@@ -27,13 +28,24 @@ _facts = itemgetter(*map(LedgerRecord._fields.index, _COLUMNS))
 
 
 def ledger_rows(
-    ledger: DoneLedger, tenant: TenantId, policy: PolicyHash, ovids: Sequence[OvidHash | None]
+    ledger: DoneLedger,
+    tenant: TenantId,
+    policy: PolicyHash,
+    ovids: Sequence[OvidHash | None],
+    *,
+    advisory_run: int | None = None,
 ) -> list[LedgerRecord | None]:
-    """Return the ledger's rows of keys, in their order; None for a key that is not known, or has no row."""
+    """Return the ledger's rows of keys, in their order; None for a key that is not known, or has no row.
+
+    With `advisory_run` the latest rows, and those of that run, may be missing (`AdvisoryLedger`).
+    """
+    get = ledger.batch_get
+    if advisory_run is not None and isinstance(ledger, AdvisoryLedger):
+        get = partial(ledger.batch_get_advisory, run_id=advisory_run)
     asked = [ovid for ovid in ovids if ovid is not None]
     found: list[LedgerRecord | None] = []
     for begin in range(0, len(asked), BATCH_ROWS_MAX):
-        found += ledger.batch_get(tenant, policy, asked[begin : begin + BATCH_ROWS_MAX])
+        found += get(tenant, policy, asked[begin : begin + BATCH_ROWS_MAX])
     if len(asked) == len(ovids):
         return found
     rows = iter(found)

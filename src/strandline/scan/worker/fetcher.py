@@ -8,13 +8,14 @@ An item comes out as one of
     content     its bytes, to be scanned
 
 Invariants: the ledger is asked before bytes are read, for versions that are known, and before they are scanned, for
-late versions; a fetch is bounded in items and bytes; an item that is read part by part ends its fetch,
-and nothing is read while it is gone through.
+late versions (its answer may lack the latest rows: an item that is scanned twice has the same rows); a fetch is bounded
+in items and bytes; an item that is read part by part ends its fetch, and nothing is read while it is gone through.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 from strandline.pipeline.errors import BATCH_ROWS_MAX
 from strandline.pipeline.identity import (
@@ -74,9 +75,10 @@ class Fetched:
 class Fetcher:
     """Fetches items for one worker; one call at a time."""
 
-    def __init__(self, stores: Stores, request: ScanRequest, bases: Sequence[Base | None]) -> None:
+    def __init__(self, stores: Stores, request: ScanRequest, run_id: int, bases: Sequence[Base | None]) -> None:
         self._stores = stores
         self._request = request
+        self._run_id = run_id
         self._bases = bases
         self._readers: dict[int, ItemReader] = {}
         self._stack = ExitStack()
@@ -124,7 +126,8 @@ class Fetcher:
     def _mark_known(self, entries: Sequence[Entry]) -> None:
         request = self._request
         ovids = [entry.ovid for entry in entries]
-        rows = retried(lambda: ledger_rows(self._stores.ledger, request.tenant, request.policy_hash, ovids))
+        ask = partial(ledger_rows, self._stores.ledger, request.tenant, request.policy_hash, advisory_run=self._run_id)
+        rows = retried(lambda: ask(ovids))
         for entry, row in zip(entries, rows, strict=True):
             if row is not None and row.suppresses:
                 entry.is_known, entry.content, entry.carried = True, None, None

@@ -55,7 +55,7 @@ class Worker:
                 return self._totals
             raise ManifestBroken("it is gone, and its run is not over")
         bases = self._bases(manifest)
-        fetcher = Fetcher(self._stores, self._task.request, bases)
+        fetcher = Fetcher(self._stores, self._task.request, self._task.run.run, bases)
         item_scanner = ItemScanner(self._task.request, bases, fetcher)
         with ThreadPoolExecutor(1, "strandline-read-ahead") as ahead:
             try:
