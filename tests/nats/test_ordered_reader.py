@@ -258,6 +258,90 @@ def test_a_look_at_the_stream_that_fails_loses_nothing(
         assert told.versions.tolist() == [version for version in range(2, last + 1) if version not in overwritten]
 
 
+@pytest.fixture
+def replicated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Have each stream say that it has replicas, and its leader be so far from what the consumer's member has.
+
+    The last distance stays.
+    """
+    distances = [0]
+
+    class OfReplicas(JetStreamApi):
+        def stream(self, name: str, *, timeout_s: float | None = None) -> StreamState:
+            state = super().stream(name, timeout_s=timeout_s)
+            distance = distances.pop(0) if len(distances) > 1 else distances[0]
+            return replace(state, replicas=3, last=state.last + distance)
+
+    monkeypatch.setattr("strandline.nats.ordered_reader.JetStreamApi", OfReplicas)
+    return distances
+
+
+@pytest.mark.parametrize("seen_by", ["a look", "a new consumer", "a reader that begins"])
+def test_a_leader_that_has_yet_to_apply_what_a_member_delivered_is_waited_for(
+    direct: NatsSettings, proxy: Proxy, nats_bucket: str, replicated: list[int], seen_by: str
+) -> None:
+    settings = NatsSettings(proxy.url, timeout_s=LIMIT_S)
+    with filled_bucket(direct, nats_bucket) as bucket:
+        bucket.put(["a"])
+        last = bucket.put(["b"])
+        if seen_by == "a reader that begins":
+            replicated[:] = [0, -1, -1, 0]
+            with BucketReader.open(direct, nats_bucket, replace(QUICK, after=last)) as reader:
+                assert not replicated[1:]
+                assert reader.position == last
+            return
+        with BucketReader.open(settings, nats_bucket, replace(QUICK, after=0)) as reader:
+            follow(reader, last)
+            replicated[:] = [-1, -1, -1, 0]
+            if seen_by == "a new consumer":
+                proxy.cut_all()
+            give_up = time.monotonic() + LIMIT_S
+            while len(replicated) > 1:
+                assert time.monotonic() < give_up, "nobody looks at the stream"
+                assert reader.read(0.1) is None
+            replicated[:] = [0]
+            assert follow(reader, bucket.put(["c"])).keys == ["c"]
+
+
+def test_a_stream_that_ends_before_what_was_delivered_has_lost_it(
+    direct: NatsSettings, nats_bucket: str, replicated: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.nats.ordered_reader.LAG_S", 0.3)
+    with filled_bucket(direct, nats_bucket) as bucket:
+        last = bucket.put(["a", "b"])
+        with BucketReader.open(direct, nats_bucket, replace(QUICK, after=0)) as reader:
+            follow(reader, last)
+            replicated[:] = [-1]
+            expect(reader, CursorExpired)
+
+
+@pytest.mark.parametrize("begins", [{"after": 0}, {}], ids=["resumed", "state"])
+def test_what_a_leader_has_before_the_consumer_s_member_is_not_taken_for_delivered(
+    direct: NatsSettings, proxy: Proxy, nats_bucket: str, replicated: list[int], begins: dict[str, Any]
+) -> None:
+    """The member where the consumer is has nothing to send, for it has not applied what the leader has."""
+    settings = NatsSettings(proxy.url, timeout_s=LIMIT_S)
+    plan = replace(QUICK, backstop_s=LIMIT_S, **begins)
+    with filled_bucket(direct, nats_bucket) as bucket:
+        other = bucket.put(["other.a"])
+        replicated[:] = [5]
+        with BucketReader.open(settings, nats_bucket, plan, prefixes=["own."]) as reader:
+            assert reader.is_current
+            assert reader.frontier == 0
+            proxy.cut_all()
+            late = bucket.put(["own.a"])
+            assert late <= other + 5
+            assert follow(reader, late).keys == ["own.a"]
+        # Two looks, with a time between them in which a member catches up, are proof.
+        replicated[:] = [0]
+        with BucketReader.open(direct, nats_bucket, replace(plan, backstop_s=0.05), prefixes=["own."]) as reader:
+            last = bucket.put(["other.b"])
+            give_up = time.monotonic() + LIMIT_S
+            while reader.frontier < last:
+                assert time.monotonic() < give_up, f"the frontier stays at {reader.frontier}"
+                reader.read(0.1)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_sentinel_that_is_cut_off_begins_anew(
     direct: NatsSettings, proxy: Proxy, nats_bucket: str, seed: int

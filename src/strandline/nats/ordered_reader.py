@@ -8,6 +8,10 @@ A gap in the consumer's numbers, missing heartbeats, a lost connection or a lost
 the frontier; before and after it is made, the stream must reach back there and be the same stream, else it is
 `PositionExpired` (`StreamReplaced`, `StreamPurged`). What came before an error is handed out before it is raised. Every
 wait has a limit: that of `read`, that of the settings for each question, and `outage_s` for all attempts to go on.
+
+The members of a replicated stream apply a write at different times. A consumer delivers from one member and the leader
+tells the state, so the leader may be behind what was delivered, and the consumer behind what the leader tells: the
+first is waited for, and the second is proved by two looks at the stream with `backstop_s` between them.
 """
 
 import os
@@ -50,6 +54,9 @@ SILENCE_S = 1.0
 NOT_FOUND_S = 2.0
 """How long a stream that was there may seem to be gone, while servers elect their leaders."""
 
+LAG_S = 10.0
+"""How long the leader of a replicated stream may be behind what another member has delivered."""
+
 _PASSING = (ConnectionDropped, Unreachable, NoAnswer, ServerRefused, JetStreamDisabled, DeliveryBroken)
 """What may be different in a moment, where it worked before."""
 
@@ -71,6 +78,7 @@ class OrderedReader:
         self.state = state
         """The stream as it was when the reader was opened."""
         self._guard = FloorGuard(state.last if plan.after is None else plan.after)
+        self._doubted = state.last if plan.after is None and self._is_replicated else 0
         self._attachment: PushConsumer | None = None
         self._sentinel: Sentinel | None = None
         self._position = plan.after or 0
@@ -129,7 +137,9 @@ class OrderedReader:
     @property
     def frontier(self) -> int:
         """Return the revision up to which everything in scope was handed out; a cursor may be moved there."""
-        return self._position if self._is_within_state else max(self._guard.frontier, self._position)
+        if self._is_within_state or self._position < self._doubted:
+            return self._position
+        return max(self._guard.frontier, self._position)
 
     @property
     def pending(self) -> int:
@@ -229,7 +239,7 @@ class OrderedReader:
     def _attach(self) -> PushConsumer:
         """Make a consumer after the frontier; the stream is looked at before and after."""
         api = self._connected_api()
-        before = api.stream(self._plan.stream)
+        before = self._stream_state(api)
         self._check_stream(before)
         attachment = self._attachment = PushConsumer.begin(
             self._settings, api, self._plan, self._start(), self._closing
@@ -237,9 +247,9 @@ class OrderedReader:
         if self._plan.overrun is Overrun.SENTINEL and not self._reads_all:
             self._guard.begin_anew()
             self._sentinel = Sentinel.begin(self._settings, api, self._plan, self._guard, self._closing)
-        state = api.stream(self._plan.stream)
+        state = self._stream_state(api)
         self._check_stream(state)
-        if not attachment.pending and not self._is_within_state:
+        if not attachment.pending and not self._is_within_state and not self._is_replicated:
             self._guard.prove(before.last)  # a consumer that was made later has nothing to send up to there
         self._goal = self._goal or state.last
         self._pending = attachment.pending
@@ -282,7 +292,17 @@ class OrderedReader:
         self._has_seen_messages = self._has_seen_messages or bool(state.messages)
 
     def _check_floor(self, reached: int = 0) -> None:
-        self._check_stream(self._connected_api().stream(self._plan.stream), reached)
+        self._check_stream(self._stream_state(self._connected_api(), reached), reached)
+
+    def _stream_state(self, api: JetStreamApi, reached: int = 0) -> StreamState:
+        """Return the stream's state; a leader that is behind what was delivered is given time to apply it."""
+        deadline = Deadline(LAG_S)
+        while True:
+            state = api.stream(self._plan.stream)
+            if state.replicas == 1 or state.last >= max(self.frontier, reached) or not deadline.left_s():
+                return state
+            self._closing.wait(PAUSE_S)
+            self._check_usable()
 
     def _look_after(self, attachment: PushConsumer) -> None:
         """Look at the stream, because time has passed; a probe then proves what was its end the time before.
@@ -291,7 +311,7 @@ class OrderedReader:
         """
         self._checked_at = time.monotonic()
         api = self._connected_api()
-        state = api.stream(self._plan.stream)
+        state = self._stream_state(api)
         if self._is_watched:
             self._check_stream(state)
         elif state.identity != self.state.identity:
@@ -304,10 +324,12 @@ class OrderedReader:
             # What waits is asked after where the stream ended, and the window after both.
             if told == (0, attachment.number):
                 if probes:
-                    self._check_stream(api.stream(self._plan.stream))
+                    self._check_stream(self._stream_state(api))
                     self._guard.prove(self._probed_last)
+                    self._doubted = 0 if self._probed_last >= self._doubted else self._doubted
                 self._is_current, self._pending = True, 0
             self._probed_last = state.last
+            self._checked_at = time.monotonic()  # an answer that was long in coming leaves the same time to the next
 
     def _needs_proof(self, last: int) -> bool:
         """Tell whether a probe can move the frontier: over others' subjects, or over an end that was removed."""
@@ -318,6 +340,10 @@ class OrderedReader:
     @property
     def _reads_all(self) -> bool:
         return all(any(pattern_covers(own, one) for own in self._plan.filters) for one in self.state.subjects)
+
+    @property
+    def _is_replicated(self) -> bool:
+        return self.state.replicas > 1
 
     @property
     def _is_watched(self) -> bool:

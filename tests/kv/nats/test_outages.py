@@ -33,10 +33,16 @@ from tests.nats.proxy import Proxy, running_proxy
 from tests.servers_nats import NatsCluster, NatsServer, running_nats
 from tests.waiting import PATIENCE_S
 
+HISTORY = 64
+
 
 @dataclass
 class Load:
-    """A writer that goes on through outages, and what became of its writes."""
+    """A writer that goes on through outages, and what became of its writes.
+
+    A bucket of `HISTORY` keeps all of them, however long a watch is away: a key is left before its first value would be
+    evicted, or the watch would rightly say that its cursor has expired.
+    """
 
     writer: KvWriter
     acknowledged: list[int] = field(default_factory=list)
@@ -49,7 +55,7 @@ class Load:
         while not self.is_over:
             number += 1
             try:
-                version = await self.writer.put(f"k.{number % 17}", b"%d" % number)
+                version = await self.writer.put(f"k.{number // (17 * HISTORY)}.{number % 17}", b"%d" % number)
             except AnswerLost:
                 self.lost += 1
             except (ConnectionDropped, NoAnswer):
@@ -88,10 +94,12 @@ async def gather(watch: Watch, told: list[KvUpdate]) -> None:
             return
 
 
-async def check_told(store: KvStore, load: Load, told: list[KvUpdate]) -> None:
+async def check_told(store: KvStore, load: Load, told: list[KvUpdate], gathering: asyncio.Future[None]) -> None:
     """Every acknowledged write was told, once and in order, and what was told last is what the bucket holds."""
 
     async def has_come() -> bool:
+        if gathering.done():
+            gathering.result()  # a watch that has failed says why
         return bool(told) and (parse_revision(told[-1].version) or 0) >= load.acknowledged[-1]
 
     await until(has_come)
@@ -106,7 +114,7 @@ async def check_told(store: KvStore, load: Load, told: list[KvUpdate]) -> None:
 def test_a_watch_goes_on_over_restarts_of_the_server_without_loss_or_repeat(kill: bool) -> None:
     async def main(server: NatsServer) -> None:
         async with NatsConnection(NatsSettings(server.url, timeout_s=PATIENCE_S)) as connection:
-            store, writer, watcher = await bucket(connection, StoreConfig(history=64))
+            store, writer, watcher = await bucket(connection, StoreConfig(history=HISTORY))
             load, told = Load(writer), list[KvUpdate]()
             watch = await watcher.watch_prefixes(["k.", "other."])
             tasks = [asyncio.ensure_future(load.run()), asyncio.ensure_future(gather(watch, told))]
@@ -119,7 +127,7 @@ def test_a_watch_goes_on_over_restarts_of_the_server_without_loss_or_repeat(kill
             assert await connection.is_healthy()
             load.is_over = True
             await tasks[0]
-            await check_told(store, load, told)
+            await check_told(store, load, told, tasks[1])
             assert load.dropped
             await watch.stop()
             await tasks[1]
@@ -296,7 +304,7 @@ def test_who_gives_up_on_a_server_that_is_frozen_does_not_wait_for_it(call: str)
 def test_a_cluster_that_loses_its_leader_again_and_again_loses_and_repeats_nothing(nats_cluster: NatsCluster) -> None:
     async def main() -> None:
         async with NatsConnection(NatsSettings(nats_cluster.urls, timeout_s=10)) as connection:
-            store, writer, watcher = await bucket(connection, StoreConfig(history=64, replicas=3, bytes_max=0))
+            store, writer, watcher = await bucket(connection, StoreConfig(history=HISTORY, replicas=3, bytes_max=0))
             load, told = Load(writer), list[KvUpdate]()
             watch = await watcher.watch_prefix("k.")
             tasks = [asyncio.ensure_future(load.run()), asyncio.ensure_future(gather(watch, told))]
@@ -309,7 +317,7 @@ def test_a_cluster_that_loses_its_leader_again_and_again_loses_and_repeats_nothi
                 await asyncio.to_thread(leader.wait_until_healthy)
             load.is_over = True
             await tasks[0]
-            await check_told(store, load, told)
+            await check_told(store, load, told, tasks[1])
             await watch.stop()
             await tasks[1]
 
