@@ -6,6 +6,7 @@ Of coordination and pipelines:
 `PageCommitModel`: workers that commit pages and crash anywhere, between the writes and inside of them.
 `RunModel`: a run whose orchestrators stop half-way, repeat, and contradict each other.
 `SplitModel`: a shard that is split, and its parts again, by every plan that fits and some that do not.
+`ObjectModel`: production code over a store of objects, request by request; `object_coordination` is coordination.
 
 Of folds:
 `CursorModel`: batches that a store takes, refuses, tears, or takes without saying so.
