@@ -16,7 +16,8 @@ from strandline.detect.frames import Frame, Span
 from strandline.detect.limits import Limits
 from strandline.detect.matching.allowlists import CompiledAllowlist, comment_on
 from strandline.detect.matching.matcher import Hit, Matcher
-from strandline.detect.matching.prefilter import NamedFiles, Prefilter, Sweep
+from strandline.detect.matching.named_files import NamedFiles
+from strandline.detect.matching.prefilter import Prefilter, Sweep
 from strandline.detect.matching.saved_engine import SavedEngine, maker_of
 from strandline.detect.matching.selection import Known, news, selected
 from strandline.detect.results import Coverage, Found, ItemResult
@@ -75,8 +76,9 @@ class Engine:
 
     def saved(self) -> SavedEngine:
         """Return the compiled form, which spares another engine of the same rules and limits the compilation."""
-        paths = self._named_files.dumped()
-        return SavedEngine(self._maker, self._prefilter.dumped(), self._prefilter.layout, self.slow_rules, paths)
+        prefilter = self._prefilter
+        paths, checks = self._named_files.dumped(), prefilter.dumped_checks()
+        return SavedEngine(self._maker, prefilter.dumped(), prefilter.layout, self.slow_rules, paths, checks)
 
     def __repr__(self) -> str:
         return f"Engine({len(self.rules.rules)} rules)"
@@ -118,8 +120,8 @@ class Engine:
         A scan of any other item finds nothing, and its coverage is complete.
         """
         named = set(suspects(items, self._prefilter, self.limits))
-        if self._for_paths or self._named_numbers:
-            named.update(number for number, path in enumerate(paths) if self._takes_path(path))
+        some = range(len(paths)) if self._for_paths else self._named_files.positions(paths)
+        named.update(number for number in some if number not in named and self._takes_path(paths[number]))
         return sorted(named)
 
     def scan_many(self, cells: Sequence[bytes], path: str = "", commit: str = "") -> dict[int, ItemResult]:

@@ -139,6 +139,34 @@ def test_a_saved_database_is_as_good_as_a_compiled_one() -> None:
     assert list(first.sweep(text).windows()) == list(second.sweep(text).windows()) != []
 
 
+def test_the_check_of_a_keyword_window_is_loaded_and_not_compiled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = [Rule("weak", "[0-9a-f]{32}", keywords=("mail",))]
+    first = Prefilter(rules, LIMITS)
+    checks = first.dumped_checks()
+    second = Prefilter(rules, LIMITS, SavedEngine(b"", first.dumped(), first.layout, (), checks=checks))
+    strange = Prefilter(rules, LIMITS, SavedEngine(b"", first.dumped(), first.layout, (), checks=((0, b"no" * 99),)))
+    texts = [b"mail " + b"0123456789abcdef" * 2, b"mail 0123456789abcdef"]
+    expected = [list(first.sweep(text).windows()) for text in texts]
+    assert [len(windows) for windows in expected] == [1, 0]
+    assert [list(strange.sweep(text).windows()) for text in texts] == expected
+
+    def compiles(_: object) -> None:
+        raise AssertionError("a check was compiled")
+
+    monkeypatch.setattr(prefilter, "_check", compiles)
+    assert [list(second.sweep(text).windows()) for text in texts] == expected
+
+
+def test_a_rule_that_hyperscan_refuses_has_no_check_after_loading_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefilter, "_check", lambda _: None)
+    rules = [Rule("weak", "[0-9a-f]{32}", keywords=("mail",))]
+    first = Prefilter(rules, LIMITS)
+    saved = SavedEngine(b"", first.dumped(), first.layout, (), checks=((0, b""),))
+    assert first.dumped_checks() == saved.checks
+    monkeypatch.undo()
+    assert len(list(Prefilter(rules, LIMITS, saved).sweep(b"mail 0123").windows())) == 1
+
+
 def test_a_database_of_another_machine_is_compiled_anew() -> None:
     rules = [Rule("a", "tok_[a-z]{8}")]
     first = Prefilter(rules, LIMITS)

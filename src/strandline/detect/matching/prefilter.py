@@ -258,11 +258,17 @@ class Prefilter:
             self._database, self.layout = database, saved.layout
         self.is_from_saved = database is not None
         self._overlap = max((reach.before for reach in self.layout.reaches), default=0) + 1
+        self._saved_checks = dict(saved.checks if saved is not None and database is not None else ())
         self._checks: dict[int, Database | None] = {}
 
     def dumped(self) -> bytes:
         """Return the database as bytes that another process can load."""
         return self._database.dumped()
+
+    def dumped_checks(self) -> tuple[tuple[int, bytes], ...]:
+        """Return the databases of single rules, by their numbers; of a rule that hyperscan refuses, no bytes."""
+        checks = [(number, self._check(number)) for number in sorted(self.layout.worded)]
+        return tuple((number, b"" if check is None else check.dumped()) for number, check in checks)
 
     @property
     def is_everywhere(self) -> bool:
@@ -287,36 +293,15 @@ class Prefilter:
         return Sweep(data, self._database, self.layout, self._overlap, self._check)
 
     def _check(self, number: int) -> Database | None:
-        """Return the database of one rule alone, which is compiled for the rule's first keyword window."""
+        """Return the database of one rule alone, which is loaded or compiled for the rule's first keyword window."""
         if number not in self.layout.worded:
             return None
         if number not in self._checks:
-            self._checks[number] = _check(_tree(self._rules[number]))
+            known = self._saved_checks.get(number)
+            loaded = Database.loaded(known) if known else None
+            is_refused = known == b""
+            self._checks[number] = loaded if loaded or is_refused else _check(_tree(self._rules[number]))
         return self._checks[number]
-
-
-class NamedFiles:
-    """The paths of rules for named files in one database: most paths are none of them, and one look tells so."""
-
-    def __init__(self, paths: Sequence[str], saved: bytes = b"") -> None:
-        self._all = tuple(range(len(paths)))
-        self._database = Database.loaded(saved) if saved else None
-        self.is_from_saved = self._database is not None or not paths
-        if not self.is_from_saved:
-            trees = [stripped(parse_regex("path", path)) for path in paths]
-            is_fit = all(width(tree)[0] and size(tree) <= SIZE_MAX for tree in trees)
-            expressions = list(map(to_hyperscan, trees)) if is_fit else []
-            self._database = Database.compiled(expressions, [FIRST_ONLY] * len(trees)) if is_fit else None
-
-    def dumped(self) -> bytes:
-        """Return the database as bytes that another process can load; none if there is no database."""
-        return b"" if self._database is None else self._database.dumped()
-
-    def numbers(self, path: str) -> Sequence[int]:
-        """Return the positions of the paths that may match, in order; all if hyperscan refuses one of them."""
-        if not self._all or self._database is None:
-            return self._all
-        return sorted({number for _, number in self._database.found(path.encode(errors="surrogateescape"))})
 
 
 class Sweep:

@@ -40,7 +40,8 @@ class Layout(NamedTuple):
 class SavedEngine(NamedTuple):
     """A compiled database with its layout and slow rules, for another process on the same kind of machine.
 
-    `paths` is the database of the paths of rules for named files, empty if there is none.
+    `paths` is the database of the paths of rules for named files, empty if there is none; `checks` has the databases of
+    single rules by their numbers, empty for a rule that hyperscan refuses.
     """
 
     maker: bytes
@@ -48,6 +49,7 @@ class SavedEngine(NamedTuple):
     layout: Layout
     slow_rules: tuple[str, ...]
     paths: bytes = b""
+    checks: tuple[tuple[int, bytes], ...] = ()
 
 
 def maker_of(policy: PolicyHash) -> bytes:

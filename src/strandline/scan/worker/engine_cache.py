@@ -11,6 +11,7 @@ import json
 import struct
 import threading
 from collections import OrderedDict
+from itertools import accumulate, pairwise
 
 from blake3 import blake3
 
@@ -21,7 +22,7 @@ from strandline.pipeline.identity import PolicyHash, TenantSecretKey
 
 ENGINES_MAX = 8
 FILES_MAX = 64
-_MAGIC = b"strandline engine 3\n"
+_MAGIC = b"strandline engine 4\n"
 _DIGEST_BYTES = 32
 _U32 = struct.Struct("<I")
 _engines: OrderedDict[tuple[PolicyHash, bytes], Engine] = OrderedDict()
@@ -53,9 +54,11 @@ def format_saved(saved: SavedEngine) -> bytes:
         "notes": layout.notes,
         "slow_rules": saved.slow_rules,
         "database_bytes": len(saved.database),
+        "paths_bytes": len(saved.paths),
+        "checks": [[number, len(data)] for number, data in saved.checks],
     }
     text = json.dumps(head, separators=(",", ":")).encode()
-    body = b"".join((_U32.pack(len(text)), text, saved.database, saved.paths))
+    body = b"".join((_U32.pack(len(text)), text, saved.database, saved.paths, *(data for _, data in saved.checks)))
     return _MAGIC + blake3(body).digest() + body
 
 
@@ -73,10 +76,11 @@ def parse_saved(data: bytes) -> SavedEngine | None:
         frozenset(head["worded"]),
         tuple(head["notes"]),
     )
-    begin = _U32.size + size
-    end = begin + head["database_bytes"]
-    database, paths = bytes(body[begin:end]), bytes(body[end:])
-    return SavedEngine(bytes.fromhex(head["maker"]), database, layout, tuple(head["slow_rules"]), paths)
+    numbers, sizes = zip(*head["checks"], strict=True) if head["checks"] else ((), ())
+    ends = accumulate((head["database_bytes"], head["paths_bytes"], *sizes), initial=_U32.size + size)
+    database, paths, *checks = (bytes(body[begin:end]) for begin, end in pairwise(ends))
+    named = tuple(zip(numbers, checks, strict=True))
+    return SavedEngine(bytes.fromhex(head["maker"]), database, layout, tuple(head["slow_rules"]), paths, named)
 
 
 def _load(rules: RuleSet, limits: Limits, key: TenantSecretKey, policy: PolicyHash) -> Engine:
