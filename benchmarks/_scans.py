@@ -27,6 +27,7 @@ from strandline.detect import expand, load_builtin
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
 from strandline.protocol.canonical import Plain
 from strandline.scan.sources import LISTING, Content, ItemReader, Part, Source, Tell
+from strandline.scan.sources.listing_parts import WHOLE, ListingPart, parts_at
 
 TREE_BYTES = 1_000_000_000
 ROUNDS = 3
@@ -100,7 +101,7 @@ def _tree(folder: Path) -> Iterator[Row]:
 def _our_scan(tree: Path, state: Path, files: int) -> dict[str, Any]:
     """Scan a tree twice in a child process, and return its figures with the memory that it took."""
     command = [*_CHILD, "tree", str(tree), str(state)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child, _Watch(child.pid) as watch:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child, Watch(child.pid) as watch:
         said, _ = child.communicate()
     assert child.returncode == 0, "the scan failed"
     figures: dict[str, Any] = json.loads(said.splitlines()[-1])
@@ -110,7 +111,7 @@ def _our_scan(tree: Path, state: Path, files: int) -> dict[str, Any]:
     return {**figures, "memory": watch.megabytes}
 
 
-class _Watch:
+class Watch:
     """Looks at the memory of a process and its children, several times a second."""
 
     def __init__(self, pid: int) -> None:
@@ -178,8 +179,19 @@ class MadeItems:
 
     def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
         """Yield the items by number."""
-        for begin in range(0, self.count, 10_000):
-            names = [b"%09d" % number for number in range(begin, min(begin + 10_000, self.count))]
+        return self.list_part(WHOLE, tell)
+
+    def listing_parts(self, count: int) -> list[ListingPart]:
+        """Return ranges of numbers."""
+        each = -(-self.count // count) or 1
+        return parts_at([b"%09d" % number for number in range(each, self.count, each)])
+
+    def list_part(self, part: ListingPart, tell: Tell) -> Iterator[pa.RecordBatch]:
+        """Yield the items of a range of numbers."""
+        first = int(part.start or b"0")
+        end = self.count if part.end is None else min(self.count, int(part.end))
+        for begin in range(first, end, 10_000):
+            names = [b"%09d" % number for number in range(begin, min(begin + 10_000, end))]
             nothing = [None] * len(names)
             columns = [names, names, [200] * len(names), nothing, nothing, nothing]
             arrays = [pa.array(cells, kind) for cells, kind in zip(columns, LISTING.types, strict=True)]

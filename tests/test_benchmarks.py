@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks._harness import Result, Run, alone, compare, format_result, parse_result, this_run
 from benchmarks._page import PAGE, kept_sections, page
+from benchmarks._scans import MadeItems
+from strandline.scan.sources.listing_parts import list_part, listing_parts
 
 ROOT = Path(__file__).parent.parent
 RUN = re.compile(
@@ -45,6 +47,23 @@ def test_a_run_replaces_its_own_table_and_leaves_the_others() -> None:
 def test_the_page_is_what_is_written_without_new_results() -> None:
     before = (ROOT / PAGE).read_text()
     assert page({}, before) == before
+
+
+@pytest.mark.parametrize("count", [1, 7, 25_000])
+def test_the_parts_of_made_items_are_the_whole_listing_in_order(count: int) -> None:
+    source = MadeItems(count)
+    whole = [name for batch in source.list_items(lambda _: None) for name in batch.column("locator").to_pylist()]
+    for asked in (1, 3, 256):
+        parts = listing_parts(source, asked)
+        names = [
+            name
+            for part in parts
+            for batch in list_part(source, part, lambda _: None)
+            for name in batch.column("locator").to_pylist()
+        ]
+        assert names == whole
+        assert len(parts) >= min(asked, count) // 2
+    assert len(whole) == count
 
 
 def test_a_run_names_its_day_and_commit() -> None:
