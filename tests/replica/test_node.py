@@ -14,7 +14,8 @@ import pytest
 
 from strandline.clock import NS_PER_S, elapsed_ns
 from strandline.errors import Locked, StrandlineError, Unavailable
-from strandline.lease import LeaseLost, LeaseTiming
+from strandline.lease import LeaseLost, LeaseTiming, ObjectLeaseStore
+from strandline.lease.stores import StoredRecord
 from strandline.objects import GuardedObjects, LocalObjects, Object, ObjectStore
 from strandline.objects.contracts import Buffer
 from strandline.objects.errors import StoreRefused, StoreUnavailable
@@ -36,7 +37,7 @@ from strandline.replica import (
     restore,
 )
 from strandline.replica.ltx import HEADER_BYTES, LtxHeader, encode, parse_header
-from strandline.replica.nodes import node_key
+from strandline.replica.nodes import LEASE_KEY, node_key
 from tests.replica.databases import database, fill
 from tests.waiting import PATIENCE_S, eventually
 
@@ -188,6 +189,24 @@ def test_nodes_hand_over_and_every_one_has_every_row(tmp_path: Path) -> None:
         assert not any(node.health().set_aside for node in nodes.values())
     found = discover(Store(tmp_path / "replica"))
     assert (found.leader, list(found.followers)) == (None, []), "the lease is released, and registrations are gone"
+
+
+def test_a_node_that_handed_over_leads_again_once_another_has_led_unseen(tmp_path: Path) -> None:
+    with nodes_at(tmp_path, "a") as nodes:
+        node = leader_of(nodes)
+        node.hand_over()
+        lease = ObjectLeaseStore(node._store, LEASE_KEY)  # noqa: SLF001
+
+        def given_back() -> StoredRecord | None:
+            found = lease.read()
+            return found if found is not None and found.record.released else None
+
+        stored = eventually(given_back, "the lease is given back")
+        assert stored is not None
+        record = stored.record._replace(epoch=stored.record.epoch + 1, holder="b", session="b")
+        lease.write(record, stored.version)  # another had it between two looks
+        assert node.wait_for_role(Role.LEADER, PATIENCE_S), "it does not wait for the time of a lease"
+        assert node.epoch == record.epoch + 1
 
 
 def test_a_wall_clock_that_jumps_an_hour_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -312,10 +312,10 @@ class Node:
         self._set_role(Role.FOLLOWER)
 
     def _claim(self) -> None:
-        """Try for the lease; after a hand-over, let another node have it for a while."""
+        """Try for the lease; after a hand-over once another node has had it, for however short, or a lease later."""
         if time.monotonic() < self._claims_after_s:
             record = self.lease.look()
-            if record is not None and not record.released and record.holder != self.name:
+            if record is not None and record.epoch > self._led_epoch:
                 self._claims_after_s = 0.0
             return
         with contextlib.suppress(LeaseHeld, LeaseLost, ReplicaFenced, ReplicaAhead):  # another leads: follow it
