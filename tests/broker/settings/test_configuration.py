@@ -184,7 +184,7 @@ def test_all_problems_are_told_at_once_with_their_places() -> None:
         "c.conf:2:1: expected an integer, not a text",
         'c.conf:4:3: unknown field "foo"',
         'c.conf:5:35: unknown field "bar"',
-        "c.conf:5:44: a user entry requires a user name, or an nkey",
+        "c.conf:5:44: User entry requires a user",
     )
 
 
@@ -222,15 +222,15 @@ def test_a_listener_for_leaf_nodes_that_nobody_could_find_is_only_noted() -> Non
         ("lame_duck_duration: 5s", "minimum is 30 seconds"),
         ("server_name: 'a b'", "server name cannot contain spaces"),
         ("max_payload: 70MB", "cannot be higher than max_pending"),
-        ("no_auth_user: nobody", "not present as user or nkey"),
+        ("no_auth_user: nobody", "present, but users/nkeys are not defined"),
         ("websocket { port: 80 }", "websocket requires TLS configuration"),
-        ("authorization { users: [{user: a, password: b}, {user: a, password: c}] }", "duplicate user 'a'"),
-        ("authorization { user: a, password: b, token: c }", "can not have a single user/pass"),
-        ("accounts { $G {} }", "reserved account"),
+        ("authorization { users: [{user: a, password: b}, {user: a, password: c}] }", 'Duplicate user "a" detected'),
+        ("authorization { user: a, password: b, token: c }", "Cannot have a user/pass and token"),
+        ("accounts { $G {} }", "is a Reserved Account"),
         ("jetstream: maybe", "expected 'enabled' or 'disabled'"),
         ("listen: nowhere", "could not parse address string 'nowhere'"),
         ("port: 70000", "port must be at most 65535"),
-        ("authorization { users: [{user: a, permissions: {publish: 'a..b'}}] }", "'a..b' is not a valid subject"),
+        ("authorization { users: [{user: a, permissions: {publish: 'a..b'}}] }", '"a..b" is not a valid subject'),
         ('server_name: one\nhost: "127.0.0.1', "c.conf:2:7: Parse error on line 2: a quoted text does not end"),
     ],
 )

@@ -12,7 +12,7 @@ from strandline.broker.settings.configuration import read_configuration
 from strandline.broker.settings.flags import BY_NAME
 from strandline.broker.settings.values import Table
 from strandline.errors import StrandlineError
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 BINARY = Path(sysconfig.get_path("scripts")) / "nats-server"
 UNKNOWN = re.compile(r'unknown field "(\w+)"')
@@ -95,6 +95,65 @@ REFUSED = (
     "tls { cert_file: 'x' }",
 )
 
+KEY = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
+USERS_A = "accounts { A { users: [{user: a, password: b}] } }"
+IDENTITIES = (
+    "authorization { token: t, users: [{user: a, password: b}] }",
+    "authorization { token: t, users: [] }",
+    f"authorization {{ token: t }}\n{USERS_A}",
+    f"authorization {{ user: c, password: b }}\n{USERS_A}",
+    f"authorization {{ user: a, password: b }}\n{USERS_A}",
+    f"authorization {{ users: [{{user: c, password: b}}] }}\n{USERS_A}",
+    f"authorization {{ users: [{{user: a, password: b}}] }}\n{USERS_A}",
+    "authorization { token: t }\naccounts { SYS { users: [{user: a, password: b}] } }\nsystem_account: SYS",
+    "authorization { user: a, password: b }\naccounts { '$SYS' { users: [{user: c, password: b}] } }",
+    "authorization { token: t }\naccounts { A { jetstream: enabled } }",
+    "authorization { token: t }\naccounts: [A, B]",
+    "authorization { user: a, users: [{user: c, password: b}] }",
+    "authorization { user: a, password: p, users: [] }",
+    "authorization { user: a, password: p, token: t }",
+    "authorization { password: p }",
+    "authorization { password: p, token: t }",
+    "authorization { token: '', users: [{user: c, password: b}] }",
+    "no_auth_user: a",
+    "no_auth_user: a\nauthorization { users: [{user: c, password: b}] }",
+    "no_auth_user: c\nauthorization { users: [{user: c, password: b}] }",
+    "no_auth_user: c\nauthorization { user: c, password: b }",
+    "no_auth_user: c\nauthorization { token: c }",
+    f"no_auth_user: a\n{USERS_A}",
+    f"no_auth_user: x\n{USERS_A}",
+    "no_auth_user: ''\nauthorization { users: [{user: c, password: b}] }",
+    f"no_auth_user: {KEY}\naccounts {{ A {{ users: [{{nkey: {KEY}}}] }} }}",
+    f"no_auth_user: {KEY}\n{USERS_A}",
+    "websocket { listen: '127.0.0.1:-1', no_tls: true, no_auth_user: a }",
+    f"websocket {{ listen: '127.0.0.1:-1', no_tls: true, no_auth_user: x }}\n{USERS_A}",
+    f"authorization {{ users: [{{nkey: {KEY}}}, {{nkey: {KEY}}}] }}",
+    f"authorization {{ users: [{{user: {KEY}, password: x}}, {{nkey: {KEY}}}] }}",
+    f"authorization {{ token: t, users: [{{nkey: {KEY}}}] }}",
+    f"authorization {{ user: a, password: b, users: [{{nkey: {KEY}}}] }}",
+    f"authorization {{ users: [{{nkey: {KEY}}}] }}\n{USERS_A}",
+    f"authorization {{ users: [{{nkey: {KEY}}}] }}\naccounts {{ A {{ users: [{{nkey: {KEY}}}] }} }}",
+    f"authorization {{ token: t }}\naccounts {{ A {{ users: [{{nkey: {KEY}}}] }} }}",
+    f"accounts {{ A {{ users: [{{nkey: {KEY}}}] }}, B {{ users: [{{nkey: {KEY}}}] }} }}",
+    f"accounts {{ A {{ users: [{{nkey: {KEY}, user: x}}] }} }}",
+    f"accounts {{ A {{ users: [{{nkey: {KEY}, password: x}}] }} }}",
+    f"accounts {{ A {{ users: [{{nkey: {KEY[:-1]}5}}] }} }}",
+    f"accounts {{ A {{ users: [{{nkey: {KEY.lower()}}}] }} }}",
+    "accounts { A { users: [{user: a, password: b}, {user: a, password: b}] } }",
+    "accounts { A { users: [{user: a, password: b}] }, B { users: [{user: a, password: b}] } }",
+    "accounts { '$G' { users: [{user: a, password: b}] } }",
+    "accounts: [A, A]",
+    "accounts { A { users: [{user: '', password: b}] } }",
+    "accounts { A { users: [] } }",
+    "jetstream: enabled\naccounts { A { jetstream: enabled } }\nsystem_account: A",
+    "accounts { A { jetstream: enabled } }\nsystem_account: A",
+    "authorization { user: a, password: b, permissions: {publish: 'a b'} }",
+    "authorization { users: [{user: a, password: b, permissions: {publish: {deny: 'a b'}}}] }",
+    "authorization { users: [{user: a, password: b, permissions: {subscribe: 'a b'}}] }",
+    "authorization { users: [{user: a, password: b, permissions: {subscribe: 'a b c'}}] }",
+)
+"""Configurations of identities that exclude each other, or do not."""
+
 
 def nats_server(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the real server for a moment."""
@@ -117,6 +176,39 @@ def test_both_take_and_refuse_the_same_files(tmp_path: Path, texts: tuple[str, .
         file.write_bytes(text.encode())
         found = nats_server("-t", "-c", str(file))
         assert (found.returncode == 0, takes(file)) == (expected, expected), (text, found.stderr)
+
+
+def refusal(folder: Path, configuration_text: str) -> str:
+    """Return why nats-server does not start, "" if it does: much is checked only then."""
+    file = folder / "c.conf"
+    file.write_text(f"listen: '127.0.0.1:-1'\njetstream {{ store_dir: '{folder}' }}\n{configuration_text}")
+    log = folder / "log"
+    with log.open("wb") as output, subprocess.Popen([str(BINARY), "-c", str(file)], stderr=output) as server:
+        try:
+            eventually(lambda: server.poll() is not None or b"Server is ready" in log.read_bytes())
+        finally:
+            server.kill()
+    last = log.read_text().strip().splitlines()[-1]
+    return "" if "Server is ready" in last else plain(last)
+
+
+def plain(problem: str) -> str:
+    """Return a refusal without its place."""
+    return re.sub(r"^(nats-server: |\[\d+\] \S+ \S+ \[FTL\] )?(\S+:\d+:\d+: )?", "", problem)
+
+
+@pytest.mark.parametrize("text", IDENTITIES)
+def test_identities_that_exclude_each_other_are_refused_with_the_same_text(tmp_path: Path, text: str) -> None:
+    theirs = refusal(tmp_path, text)
+    try:
+        read_configuration(tmp_path / "c.conf").refuse_doubts()
+        ours = ""
+    except StrandlineError as refused:
+        ours = plain(str(refused).splitlines()[0])
+    if "accounts {" in text and "authorization {" in text:
+        # nats-server reads the two blocks in any order, and names the one that it reads first.
+        ours, theirs = (each.replace("a users array", "accounts") for each in (ours, theirs))
+    assert ours == theirs
 
 
 @pytest.mark.parametrize(

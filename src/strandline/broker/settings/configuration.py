@@ -250,7 +250,7 @@ def read_configuration(
             raise ConfigurationRefused([f"{file}: config has no values or is empty"])
     overrides = flags or {}
     if overrides.get("users") or overrides.get("token"):  # one user or token replaces those of the file
-        given |= {"users": (), "token": "", "accounts": ()}
+        given |= {"users": (), "token": "", "accounts": (), "single": ""}
     return assemble({**given, **overrides})
 
 
@@ -261,13 +261,17 @@ def assemble(given: Fields) -> Configuration:
     named: tuple[AccountSettings, ...] = given.pop("accounts", ())
     notes: tuple[str, ...] = given.pop("notes", ())
     doubts: tuple[str, ...] = given.pop("doubts", ())
+    single: str = given.pop("single", "")
+    if single and given.get("no_auth_user"):
+        problem = f'no_auth_user: "{given["no_auth_user"]}" present, but users/nkeys are not defined'
+        raise ConfigurationRefused([problem])
     others = [each for each in named if each.name != given.get("system_account", "$SYS")]
     limits = None if others else JetStreamLimits()
     if named and not others and not has_authorization and not given.get("no_auth_user"):
         users = (anonymous_user(),)
         given["no_auth_user"] = users[0].user
     given["accounts"] = (AccountSettings(GLOBAL_ACCOUNT, users, limits), *named)
-    check_names(given["accounts"])
+    check_names(given["accounts"], single)
     log = {name: given.pop(name) for name in _names(LogSettings) if name in given}
     if "log_file" in given:
         log["file"] = given.pop("log_file")

@@ -6,7 +6,9 @@ is not allowed explicitly; names are checked once all users are known.
 
 import re
 import secrets
-from collections.abc import Iterable
+from base64 import b32decode
+from binascii import crc_hqx
+from collections.abc import Callable, Iterable
 from functools import cache
 
 from strandline.broker.settings.errors import ConfigurationRefused
@@ -47,6 +49,7 @@ CONNECTION_TYPES = frozenset(
     {"STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"}
 )  # nats-server's; those that are not here allow nothing
 PUBLIC_USER_KEY = re.compile(r"U[A-Z2-7]{55}")
+CHECKSUM_BYTES = 2
 
 
 def permissions(value: Value) -> Permissions:
@@ -58,21 +61,42 @@ def permissions(value: Value) -> Permissions:
     return Permissions(**fields)
 
 
-def _rule(value: Value) -> Rule:
-    if isinstance(value.content, dict):
-        return Rule(**read_block(value.content, {"allow": to("allow", _subjects), "deny": to("deny", _subjects)}))
-    return Rule(allow=_subjects(value))
+def _rule(subjects: Callable[[Value], tuple[str, ...]]) -> Callable[[Value], Rule]:
+    def read(value: Value) -> Rule:
+        if isinstance(value.content, dict):
+            return Rule(**read_block(value.content, {"allow": to("allow", subjects), "deny": to("deny", subjects)}))
+        return Rule(allow=subjects(value))
+
+    return read
 
 
 def _subjects(value: Value) -> tuple[str, ...]:
+    found = texts(value)
+    for each in found:
+        _check_subject(value, each, each)
+    return found
+
+
+def _subjects_with_queues(value: Value) -> tuple[str, ...]:
     """Read subjects, each with an optional queue group."""
     found = texts(value)
     for each in found:
-        try:
-            validate_subject(each.partition(" ")[0], wildcards=True)
-        except InvalidSubject:
-            raise refuse(value, f"subject {each!r} is not a valid subject") from None
+        subject, _, queue = each.partition(" ")
+        _check_subject(value, each, subject)
+        if len(queue.split()) > 1:
+            raise _not_a_subject(value, each)
     return found
+
+
+def _check_subject(value: Value, written: str, subject: str) -> None:
+    try:
+        validate_subject(subject, wildcards=True)
+    except InvalidSubject:
+        raise _not_a_subject(value, written) from None
+
+
+def _not_a_subject(value: Value, written: str) -> ConfigurationRefused:
+    return refuse(value, f'subject "{written}" is not a valid subject')
 
 
 def _responses(value: Value) -> ResponseRule | None:
@@ -83,8 +107,8 @@ def _responses(value: Value) -> ResponseRule | None:
 
 
 PERMISSIONS: Table = {
-    **dict.fromkeys(("publish", "pub", "import"), to("publish", _rule)),
-    **dict.fromkeys(("subscribe", "sub", "export"), to("subscribe", _rule)),
+    **dict.fromkeys(("publish", "pub", "import"), to("publish", _rule(_subjects))),
+    **dict.fromkeys(("subscribe", "sub", "export"), to("subscribe", _rule(_subjects_with_queues))),
     **dict.fromkeys(("allow_responses", "publish_allow_responses"), to("responses", _responses)),
 }
 RESPONSES: Table = {
@@ -120,13 +144,20 @@ def users(value: Value) -> tuple[UserSettings, ...]:
 def _user(value: Value) -> UserSettings:
     fields = read_block(entries(value), USER)
     if "nkey" in fields:
-        if not PUBLIC_USER_KEY.fullmatch(fields["nkey"]):
-            raise refuse(value, "not a valid public nkey for a user")
+        if not _is_public_user_key(fields["nkey"]):
+            raise refuse(value, "Not a valid public nkey for a user")
         if "user" in fields or "password" in fields:
-            raise refuse(value, "nkey users do not have a user name or a password")
+            raise refuse(value, "Nkey users do not take usernames or passwords")
     elif not fields.get("user"):
-        raise refuse(value, "a user entry requires a user name, or an nkey")
+        raise refuse(value, "User entry requires a user")
     return UserSettings(**fields)
+
+
+def _is_public_user_key(key: str) -> bool:
+    if not PUBLIC_USER_KEY.fullmatch(key):
+        return False
+    content = b32decode(key)
+    return crc_hqx(content[:-CHECKSUM_BYTES], 0).to_bytes(CHECKSUM_BYTES, "little") == content[-CHECKSUM_BYTES:]
 
 
 AUTHORIZATION: Table = {
@@ -144,17 +175,24 @@ AUTHORIZATION: Table = {
 
 
 def authorization(value: Value) -> Fields:
-    """Read the credentials of the global account: one user, several users, or a token."""
+    """Read the credentials of the global account: one user, several users, or a token.
+
+    The field `single` says that there is one user or a token, which accounts with users exclude.
+    """
     fields = read_block(entries(value), AUTHORIZATION)
     default = fields.pop("default_permissions", None)
     one = fields.pop("user", "")
     password = fields.pop("password", "")
+    token = fields.get("token")
+    if token and (one or password):
+        raise refuse(value, "Cannot have a user/pass and token")
+    for single, name in ((one, "single user/pass"), (token, "token")):
+        if single and "users" in fields:
+            raise refuse(value, f"Can not have a {name} and a users array")
+        if single:
+            fields["single"] = name
     if one:
-        if fields.get("users") or fields.get("token"):
-            raise refuse(value, "can not have a single user/pass and a users array or a token")
         fields["users"] = (UserSettings(user=one, password=password, permissions=default),)
-    elif fields.get("token") and fields.get("users"):
-        raise refuse(value, "can not have a token and a users array")
     else:
         fields["users"] = with_default(fields.get("users", ()), default)
     return fields
@@ -262,11 +300,15 @@ ACCOUNT: Table = {
 def accounts(value: Value) -> tuple[AccountSettings, ...]:
     """Read the accounts: a list of names, or a map of blocks."""
     if isinstance(value.content, list):
-        return tuple(AccountSettings(text(each), jetstream=None) for each in value.content)
+        names = [text(each) for each in value.content]
+        for each, name in zip(value.content, names, strict=True):
+            if names.count(name) > 1:
+                raise refuse(each, f"Duplicate Account Entry: {name}")
+        return tuple(AccountSettings(name, jetstream=None) for name in names)
     blocks = entries(value)
     reserved = [name for name in blocks if name == GLOBAL_ACCOUNT]
     if reserved:
-        raise refuse(blocks[GLOBAL_ACCOUNT], f"{GLOBAL_ACCOUNT!r} is a reserved account")
+        raise refuse(blocks[GLOBAL_ACCOUNT], f'"{GLOBAL_ACCOUNT}" is a Reserved Account')
     found = read_each(blocks.values(), lambda block: read_block(entries(block), ACCOUNT))
     return tuple(_account(name, fields) for name, fields in zip(blocks, found, strict=True))
 
@@ -277,12 +319,15 @@ def _account(name: str, fields: Fields) -> AccountSettings:
     return AccountSettings(name=name, **{"jetstream": None, **fields})
 
 
-def check_names(found: Iterable[AccountSettings]) -> None:
-    """Refuse duplicate users."""
+def check_names(found: Iterable[AccountSettings], single: str) -> None:
+    """Refuse duplicate users, and accounts with users beside one user or a token (`single`)."""
     seen: set[str] = set()
     for account in found:
+        if single and account.users and account.name != GLOBAL_ACCOUNT:
+            hint = f"account {account.name} has users: name all users in accounts"
+            raise ConfigurationRefused([f"Can not have a {single} and accounts"], hint=hint)
         for user in account.users:
             name = user.user or user.nkey
             if name in seen:
-                raise ConfigurationRefused([f"duplicate user {name!r} detected"])
+                raise ConfigurationRefused([f'Duplicate {"nkey" if user.nkey else "user"} "{name}" detected'])
             seen.add(name)

@@ -233,10 +233,15 @@ class ServerSettings:
                 hint="raise max_pending, or lower max_payload",
             )
         users = {user.user or user.nkey for account in self.accounts for user in account.users}
-        if self.no_auth_user and self.no_auth_user not in users:
-            raise InvalidInput(
-                f"no_auth_user: {self.no_auth_user!r} not present as user or nkey in authorization block or account"
-            )
+        for name in (self.no_auth_user, self.websocket.no_auth_user if self.websocket else ""):
+            if name and name not in users:
+                known = "not present as user or nkey in authorization block or account configuration"
+                raise InvalidInput(
+                    f'no_auth_user: "{name}" {known if users else "present, but users/nkeys are not defined"}'
+                )
+        system = [each for each in self.accounts if each.name == self.system_account and each.jetstream is not None]
+        if self.jetstream is not None and system:
+            raise InvalidInput("Not allowed to enable JetStream on the system account")
 
     def remotes_of(self, account: AccountSettings) -> "Mapping[str, NatsSettings]":
         """Return the other servers that mirrors and sources of an account may copy from."""
