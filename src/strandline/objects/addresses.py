@@ -127,6 +127,8 @@ def _remote(scheme: str, address: str, environ: Mapping[str, str]) -> ObjectStor
         client["allow_http"] = bool(endpoint and endpoint.startswith("http://"))
         if bundle := environ.get("AWS_CA_BUNDLE"):
             client["root_certificate"] = Path(bundle).read_bytes()
+    if scheme == "gs":
+        client["allow_http"] = environ.get("GOOGLE_ALLOW_HTTP", "").lower() in ("1", "true")
     if scheme == "az":
         endpoint = environ.get("AZURE_STORAGE_ENDPOINT") or environ.get("AZURE_ENDPOINT") or ""
         is_emulator = environ.get("AZURE_STORAGE_USE_EMULATOR", "").lower() in ("1", "true")

@@ -4,9 +4,13 @@ Invariants: obstore repeats nothing (`RetryingObjects` does, and knows what may 
 without a clear answer is `WriteUnknown`: only a refused connection, and answers that say that nothing was done, are
 `StoreUnavailable`. obstore tells kinds of failure by class, and statuses and causes only in its text; what is not
 recognised there is taken for the worse case.
+
+Google compares generations, and not ETags. Those of objects that were seen last are remembered; for another ETag the
+object is looked at first. A generation is never used again, so that the write replaces what had this ETag or nothing.
 """
 
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
@@ -37,6 +41,9 @@ LARGE_BYTES = 16 << 20
 SLOWEST_BYTES_PER_S = 1 << 20
 PUT_BYTES_MAX = {"s3": 5 << 30, "az": 5000 << 20}
 """How much a store takes in one write, as its manual has it."""
+
+GENERATIONS_KEPT = 1024
+"""Of so many objects Google's generations are remembered."""
 
 _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>([A-Za-z]+)</Code>")
@@ -70,6 +77,8 @@ class RemoteObjects:
         self._put_bytes_max = PUT_BYTES_MAX.get(address.partition(":")[0])
         self._dash = "_" if address.startswith("az:") else "-"
         """What stands for "-" in names of metadata: Azure takes identifiers alone, which "-" is no part of."""
+        self._generations: dict[tuple[str, str], str] | None = {} if address.startswith("gs:") else None
+        self._lock = threading.Lock()
 
     def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
         """Return an object, or its bytes [start, stop); None where there is no such object."""
@@ -106,11 +115,11 @@ class RemoteObjects:
         """Write a whole object: always, only where there is none, or only over the one with this ETag."""
         validate_key(key)
         check_write(if_absent, if_match, metadata)
-        mode: Any = "create" if if_absent else "overwrite" if if_match is None else {"e_tag": if_match}
         attributes, size = self._attributes(metadata), memoryview(body).nbytes
         if self._put_bytes_max is not None and size > self._put_bytes_max:
             raise ObjectTooLarge(key, size, self._put_bytes_max)
         store = self._open()
+        mode: Any = "create" if if_absent else "overwrite" if if_match is None else self._matching(key, if_match)
         if size > LARGE_BYTES:
             store = self._open_store(REQUEST_TIMEOUT + timedelta(seconds=size / SLOWEST_BYTES_PER_S))
         stored = self._stored(
@@ -118,6 +127,7 @@ class RemoteObjects:
         )
         if not stored["e_tag"]:
             raise StoreRefused(self.address, "the store gives its objects no ETags")
+        self._remember(key, stored)
         return stored["e_tag"]
 
     def put_stream(self, key: str, parts: Iterable[Buffer], *, metadata: Mapping[str, str] | None = None) -> str:
@@ -214,10 +224,32 @@ class RemoteObjects:
         except exceptions.BaseError as error:
             self._raise(key, error, is_write=True)
 
+    def _matching(self, key: str, etag: str) -> dict[str, str]:
+        """Return the condition that an object has an ETag; `ObjectConflict` where it is seen not to have it."""
+        if self._generations is None:
+            return {"e_tag": etag}
+        generation = self._generations.get((key, etag))
+        if generation is None:
+            found = self._read(key, lambda: _fetched(self._open(), key, {"head": True}))
+            if found is None or found[0]["e_tag"] != etag:
+                raise ObjectConflict(key, "it was written by another" if found else "it is missing")
+            generation = found[0]["version"]
+        return {"e_tag": etag, "version": generation}
+
+    def _remember(self, key: str, meta: Any) -> None:  # noqa: ANN401
+        generation = meta.get("version")
+        if self._generations is None or not generation:
+            return
+        with self._lock:
+            self._generations[key, meta["e_tag"]] = generation
+            while len(self._generations) > GENERATIONS_KEPT:
+                del self._generations[next(iter(self._generations))]
+
     def _attributes(self, metadata: Mapping[str, str] | None) -> dict[str, str]:
         return {name.replace("-", self._dash): value for name, value in (metadata or {}).items()}
 
     def _info(self, key: str, meta: Any, attributes: Mapping[str, str]) -> ObjectInfo:  # noqa: ANN401
+        self._remember(key, meta)
         own = {name: value for name, value in attributes.items() if name == name.lower()}  # others are HTTP's own
         metadata = {name.replace(self._dash, "-"): value for name, value in own.items()}
         etag = meta["e_tag"] or ""
