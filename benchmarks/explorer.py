@@ -14,7 +14,8 @@ from typing import NamedTuple, TypeVar
 
 from benchmarks._harness import Row, alone, compare, medians, report
 from strandline.sim.explore import Model, explore
-from tests.models import LeaseBounds, LeaseModel, PageBounds, PageCommitModel
+from strandline.sim.explore_large import explore_large
+from tests.models import FleetBounds, FleetModel, LeaseBounds, LeaseModel, PageBounds, PageCommitModel
 
 ROUNDS = 3
 CORES = os.cpu_count() or 1
@@ -53,6 +54,13 @@ def search_with(cores: int, model: Model[StateT]) -> Size:
     return Size(found.states, found.transitions)
 
 
+def search_in_files(model: Model[StateT]) -> Size:
+    """Visit every state with the explorer in bounded memory, on all cores."""
+    found = explore_large(model, cores=CORES)
+    assert found.complete, found
+    return Size(found.states, found.transitions)
+
+
 def rate(search: Callable[[], Size], wanted: Size, clock: Callable[[], float]) -> float:
     """Return the states per second of a search, after checking what it found."""
     gc.collect()
@@ -66,18 +74,20 @@ def rate(search: Callable[[], Size], wanted: Size, clock: Callable[[], float]) -
 def rows(name: str, fresh: Callable[[], Model[StateT]]) -> Iterator[Row]:
     """Yield a model's figures: by processor time on one core, as a neighbour is nobody's cost, else by the wall."""
     wanted = search_plainly(fresh())
-    one_core, plain, all_cores, plain_wall = medians(
+    one_core, plain, all_cores, in_files, plain_wall = medians(
         ROUNDS,
         [
             lambda: rate(lambda: search_with(1, fresh()), wanted, time.process_time),
             lambda: rate(lambda: search_plainly(fresh()), wanted, time.process_time),
             lambda: rate(lambda: search_with(CORES, fresh()), wanted, time.perf_counter),
+            lambda: rate(lambda: search_in_files(fresh()), wanted, time.perf_counter),
             lambda: rate(lambda: search_plainly(fresh()), wanted, time.perf_counter),
         ],
     )
     title = f"{name}, {wanted.states:,} states"
     yield compare(f"{title}, one core", one_core, "set + deque", plain, "states/s")
     yield compare(f"{title}, {CORES} cores", all_cores, "set + deque, one core", plain_wall, "states/s")
+    yield compare(f"{title}, {CORES} cores, in files", in_files, "set + deque, one core", plain_wall, "states/s")
     yield alone(f"{title}, one core (goal: at least)", one_core, "states/s", goal=PER_CORE_MIN)
 
 
@@ -88,6 +98,7 @@ def main() -> None:
         [
             *rows("leases", lambda: LeaseModel(LeaseBounds())),
             *rows("page commit", lambda: PageCommitModel(PageBounds())),
+            *rows("fleet", lambda: FleetModel(FleetBounds(nodes=3, revisions=2, chain=1))),
         ],
     )
 

@@ -12,8 +12,12 @@ the guard will trip. From every state the whole fleet can become right, and a ne
 
 What is taken for granted: conditions are honoured (`conditions`), others do not destroy the pointer (`corruptions`),
 and, for the last promise, no message is evicted before some fold has it (`unread`).
+
+A state is bytes for the world and for each process, in order: bytes are hashed once, and are sorted, compared and
+written as they are. A process goes on in the same way whatever the others hold, so its steps in a world are made once.
 """
 
+import marshal
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -122,12 +126,14 @@ class Node(NamedTuple):
     job: Job | None = None
 
 
-class FleetState(NamedTuple):
-    """The bucket, the object store, writes that are still under way, the processes, and what happened so far."""
+JOBS = (Publishing, Removing, Fetching)
+
+
+class World(NamedTuple):
+    """The bucket, the object store, writes that are still under way, and what happened so far."""
 
     log: tuple[Cell, ...]
     last: int
-    nodes: tuple[Node, ...]
     pointer: Manifest | None = None
     manifests: tuple[Manifest, ...] = ()
     files: tuple[str, ...] = ()
@@ -141,7 +147,34 @@ class FleetState(NamedTuple):
         return min((cell.revision for cell in self.log if cell.is_kept), default=self.last + 1)
 
 
+FoldStep: TypeAlias = tuple[str, World, Node]
+"""What a process does, and the world and itself after it."""
+FleetState: TypeAlias = tuple[bytes, ...]
+"""A world, and processes in the order of their bytes."""
 EXPORT, REMOVAL, CRASH, LOSS, CORRUPTION = range(5)
+_CANONICAL = 2
+"""The last version of marshal that writes a value each time as the first time."""
+_KNOWN_MAX = 100_000
+"""How many steps of processes in worlds are kept: at most about 100 MB."""
+
+
+class WorldSteps:
+    """What can happen in a world, and what is wrong in it; filled as it is asked for."""
+
+    def __init__(self, packed: bytes) -> None:
+        self.packed = packed
+        self.world = unpack_world(packed)
+        self.first = self.world.first
+        self.own: dict[int, list[tuple[str, bytes, str | None]]] = {}
+        """Steps of the bucket and the store, by the revision that some process has read."""
+        self.of_nodes: dict[bytes, list[tuple[str, bytes, bytes, str | None]]] = {}
+        self.problems: dict[bytes, str | None] = {}
+        pointer = self.world.pointer
+        self.is_dangling = pointer is not None and pointer != UNREADABLE and not _is_whole(self.world, pointer)
+
+    def pack(self, world: World) -> bytes:
+        """Return a world after a step of this one."""
+        return self.packed if world is self.world else pack_world(world)
 
 
 class FleetModel:
@@ -150,6 +183,9 @@ class FleetModel:
     def __init__(self, bounds: FleetBounds) -> None:
         self.bounds = bounds
         self._limits = (bounds.exports, bounds.removals, bounds.crashes, bounds.lost, bounds.corruptions)
+        self._worlds: dict[bytes, WorldSteps] = {}
+        self._nodes: dict[bytes, Node] = {}
+        self._known = 0
 
     def initial(self) -> list[FleetState]:
         """Return a bucket, folds that have watched it from the first write, newcomers, and what was published."""
@@ -159,268 +195,307 @@ class FleetModel:
         log = (Cell(revision, bool(revision), bool(revision)), *(Cell(),) * (bounds.keys - 1))
         nodes = (Node(Phase.WATCHING, revision, contents[-1]),) * bounds.nodes
         newcomers = (Node(Phase.ABSENT, 0, nothing),) * bounds.newcomers
-        state = FleetState(log, revision, (*nodes, *newcomers))
-        if not revision:
-            return [state]
-        files = tuple(
-            format_file(written, contents[written - 1] if written > 1 else None, contents[written])
-            for written in range(1, revision + 1)
-        )
-        pointer = (revision, files)
-        return [state._replace(pointer=pointer, manifests=(pointer,), files=tuple(sorted(files)))]
+        world = World(log, revision)
+        if revision:
+            files = tuple(
+                format_file(written, contents[written - 1] if written > 1 else None, contents[written])
+                for written in range(1, revision + 1)
+            )
+            pointer = (revision, files)
+            world = world._replace(pointer=pointer, manifests=(pointer,), files=tuple(sorted(files)))
+        return [(pack_world(world), *sorted(map(pack_node, (*nodes, *newcomers))))]
 
-    def place(self, state: FleetState) -> FleetState:
-        """Return the state: there is little to share."""
-        return state
+    def place(self, state: FleetState) -> bytes:
+        """Return the world: steps of processes that leave it as it is stay on a core, which knows them."""
+        return state[0]
 
     def steps(self, state: FleetState) -> Iterator[Step[FleetState]]:
         """Yield what the bucket, the store and the processes can do; processes that are alike count once."""
-        for action, after in self._bucket(state):
-            yield action, after, None
-        for action, after in self._store(state):
-            yield action, after, _moved_back(state, after)
-        for index, node in enumerate(state.nodes):
-            if node in state.nodes[:index]:
+        packed, *nodes = state
+        here = self._steps_in(packed)
+        for action, world, problem in self._own_steps(here, nodes):
+            yield action, (world, *nodes), problem
+        earlier = b""
+        for index, node in enumerate(nodes):
+            if node == earlier:
                 continue
-            for action, after in (*self._fold(state, index, node), *self._job(state, index, node)):
-                ordered = after._replace(nodes=tuple(sorted(after.nodes, key=hash)))
-                yield f"{index}: {action}", ordered, _moved_back(state, after) or _torn(node, after.nodes[index])
+            earlier = node
+            others = nodes[:index] + nodes[index + 1 :]
+            if node not in here.of_nodes:
+                here.of_nodes[node] = self._node_steps(here, node)
+            for action, world, after, problem in here.of_nodes[node]:
+                yield f"{index}: {action}", (world, *sorted([*others, after])), problem
 
     def broken(self, state: FleetState) -> str | None:
         """Return the promise that a state breaks."""
-        pointer = state.pointer
-        if pointer is not None and pointer != UNREADABLE and not _is_whole(state, pointer):
+        packed, *nodes = state
+        here = self._steps_in(packed)
+        if here.is_dangling:
             return DANGLING
-        first = state.first
-        for node in state.nodes:
-            if node.phase != Phase.ABSENT and (problem := self._wrong(state, node, first)):
-                return problem
+        problems = here.problems
+        for node in nodes:
+            if node not in problems:
+                problems[node] = self._problem(here, self._node(node))
+            if problems[node]:
+                return problems[node]
         return None
 
     def show(self, state: FleetState) -> str:
         """Return the bucket, the store and the processes."""
+        world, nodes = unpack_world(state[0]), map(unpack_node, state[1:])
         cells = " ".join(
             f"{'+' if cell.is_put else '-'}{'abcd'[key]}{cell.revision}{'' if cell.is_kept else ' gone'}"
-            for key, cell in enumerate(state.log)
+            for key, cell in enumerate(world.log)
             if cell.revision
         )
-        nodes = "; ".join(
+        folds = "; ".join(
             f"{node.phase.name.lower()} {node.content} at {node.cursor}" + (f" {node.job}" if node.job else "")
-            for node in state.nodes
+            for node in nodes
         )
-        return f"[{cells}] from {state.first}, pointer {state.pointer}, files {state.files}, {nodes}"
+        return f"[{cells}] from {world.first}, pointer {world.pointer}, files {world.files}, {folds}"
 
     def is_done(self, state: FleetState) -> bool:
         """Return whether everything was written, and every fold is right."""
-        truth = tuple(cell.value for cell in state.log)
-        kept = tuple(cell.value if cell.is_kept else 0 for cell in state.log)
+        world = self._steps_in(state[0]).world
+        truth = tuple(cell.value for cell in world.log)
+        kept = tuple(cell.value if cell.is_kept else 0 for cell in world.log)
         wanted = kept if self.bounds.mode is FoldMode.MIRROR else truth
-        return state.last == self.bounds.revisions and all(
-            node.phase == Phase.WATCHING and node.content == wanted for node in state.nodes
+        return world.last == self.bounds.revisions and all(
+            node.phase == Phase.WATCHING and node.content == wanted for node in map(self._node, state[1:])
         )
+
+    # Steps that are known
+
+    def _steps_in(self, packed: bytes) -> WorldSteps:
+        found = self._worlds.get(packed)
+        if found is None:
+            if self._known >= _KNOWN_MAX:
+                self._worlds, self._nodes, self._known = {}, {}, 0
+            found = self._worlds[packed] = WorldSteps(packed)
+            self._known += 1
+        return found
+
+    def _node(self, packed: bytes) -> Node:
+        if packed not in self._nodes:
+            self._nodes[packed] = unpack_node(packed)
+        return self._nodes[packed]
+
+    def _own_steps(self, here: WorldSteps, nodes: list[bytes]) -> list[tuple[str, bytes, str | None]]:
+        read = 0 if self.bounds.unread else max(self._node(node).cursor for node in nodes)
+        if read not in here.own:
+            world = here.world
+            here.own[read] = [
+                (action, here.pack(after), _moved_back(world, after))
+                for action, after in (*self._bucket(world, read), *self._store(world))
+            ]
+        return here.own[read]
+
+    def _node_steps(self, here: WorldSteps, packed: bytes) -> list[tuple[str, bytes, bytes, str | None]]:
+        self._known += 1
+        world, node = here.world, self._node(packed)
+        return [
+            (action, here.pack(after), pack_node(changed), _moved_back(world, after) or _torn(node, changed))
+            for action, after, changed in (*self._fold(world, node), *self._job(world, node))
+        ]
 
     # The bucket and the store
 
-    def _bucket(self, state: FleetState) -> Iterator[tuple[str, FleetState]]:
-        read = max(node.cursor for node in state.nodes)
-        may_go = [self.bounds.unread or not cell.is_kept or cell.revision <= read for cell in state.log]
-        for key, cell in enumerate(state.log):
-            if state.last < self.bounds.revisions and may_go[key]:
+    def _bucket(self, world: World, read: int) -> Iterator[tuple[str, World]]:
+        may_go = [self.bounds.unread or not cell.is_kept or cell.revision <= read for cell in world.log]
+        for key, cell in enumerate(world.log):
+            if world.last < self.bounds.revisions and may_go[key]:
                 for is_put in (True, False) if cell.is_put else (True,):
-                    log = _put(state.log, key, Cell(state.last + 1, is_put, is_kept=True))
-                    yield f"{'put' if is_put else 'delete'} {'abcd'[key]}", state._replace(log=log, last=state.last + 1)
-            is_first = cell.is_kept and cell.revision == state.first
+                    log = _put(world.log, key, Cell(world.last + 1, is_put, is_kept=True))
+                    yield f"{'put' if is_put else 'delete'} {'abcd'[key]}", world._replace(log=log, last=world.last + 1)
+            is_first = cell.is_kept and cell.revision == world.first
             if is_first and may_go[key] and (self.bounds.evicts or not cell.is_put):
-                yield f"{'abcd'[key]} goes", state._replace(log=_put(state.log, key, cell._replace(is_kept=False)))
+                yield f"{'abcd'[key]} goes", world._replace(log=_put(world.log, key, cell._replace(is_kept=False)))
 
-    def _store(self, state: FleetState) -> Iterator[tuple[str, FleetState]]:
-        for write in state.late:
+    def _store(self, world: World) -> Iterator[tuple[str, World]]:
+        for write in world.late:
             manifest, seen = write
-            arrived = state._replace(late=_without(state.late, write))
-            if state.pointer == seen or not self.bounds.conditions:
+            arrived = world._replace(late=_without(world.late, write))
+            if world.pointer == seen or not self.bounds.conditions:
                 arrived = arrived._replace(pointer=manifest)
             yield "a late pointer arrives", arrived
-        if state.pointer and state.pointer != UNREADABLE and self._may(state, CORRUPTION):
-            yield "the pointer is destroyed", self._spent(state, CORRUPTION)._replace(pointer=UNREADABLE)
+        if world.pointer and world.pointer != UNREADABLE and self._may(world, CORRUPTION):
+            yield "the pointer is destroyed", self._spent(world, CORRUPTION)._replace(pointer=UNREADABLE)
 
-    def _may(self, state: FleetState, what: int) -> bool:
+    def _may(self, world: World, what: int) -> bool:
         limit = self._limits[what]
-        return limit is None or state.spent[what] < limit
+        return limit is None or world.spent[what] < limit
 
-    def _spent(self, state: FleetState, what: int) -> FleetState:
+    def _spent(self, world: World, what: int) -> World:
         if self._limits[what] is None:
-            return state
-        return state._replace(spent=_put(state.spent, what, state.spent[what] + 1))
+            return world
+        return world._replace(spent=_put(world.spent, what, world.spent[what] + 1))
 
     # A fold
 
-    def _fold(self, state: FleetState, index: int, node: Node) -> Iterator[tuple[str, FleetState]]:
+    def _fold(self, world: World, node: Node) -> Iterator[FoldStep]:
         if node.phase == Phase.WATCHING:
-            yield from self._watch(state, index, node)
+            yield from self._watch(world, node)
         elif node.job is None:
-            yield from self._start(state, index, node)
-        if self._may(state, CRASH) and (node.phase == Phase.WATCHING or node.job is not None):
+            yield from self._start(world, node)
+        if self._may(world, CRASH) and (node.phase == Phase.WATCHING or node.job is not None):
             stopped = node._replace(phase=min(node.phase, Phase.STOPPED), job=None)
-            yield "crash", _with(self._spent(state, CRASH), index, stopped)
+            yield "crash", self._spent(world, CRASH), stopped
 
-    def _watch(self, state: FleetState, index: int, node: Node) -> Iterator[tuple[str, FleetState]]:
-        is_sound = windows.resume_window_ok(node.cursor, state.first)
+    def _watch(self, world: World, node: Node) -> Iterator[FoldStep]:
+        is_sound = windows.resume_window_ok(node.cursor, world.first)
         if not is_sound:
-            yield "backstop: expired", _with(state, index, node._replace(phase=Phase.STOPPED))
-        coming = [(cell.revision, key) for key, cell in enumerate(state.log) if cell.is_kept]
+            yield "backstop: expired", world, node._replace(phase=Phase.STOPPED)
+        coming = [(cell.revision, key) for key, cell in enumerate(world.log) if cell.is_kept]
         if found := min((each for each in coming if each[0] > node.cursor), default=None):
             revision, key = found
             if is_sound or not windows.is_gapped(node.cursor, revision):
-                content = _put(node.content, key, state.log[key].value)
-                yield f"receive {revision}", _with(state, index, node._replace(content=content, cursor=revision))
-        if self.bounds.mode is FoldMode.MIRROR and fold_modes.is_settled(node.cursor, state.last):
-            content = tuple(0 if self._has_left(state, held) else held for held in node.content)
+                content = _put(node.content, key, world.log[key].value)
+                yield f"receive {revision}", world, node._replace(content=content, cursor=revision)
+        if self.bounds.mode is FoldMode.MIRROR and fold_modes.is_settled(node.cursor, world.last):
+            content = tuple(0 if self._has_left(world, held) else held for held in node.content)
             if content != node.content:
-                yield "sweep", _with(state, index, node._replace(content=content))
+                yield "sweep", world, node._replace(content=content)
 
-    def _has_left(self, state: FleetState, held: int) -> bool:
+    def _has_left(self, world: World, held: int) -> bool:
         mode, drops = self.bounds.mode, self.bounds.evicts
-        return bool(held) and fold_modes.has_left(mode, held, 0, first=state.first, now_ns=0, drops=drops)
+        return bool(held) and fold_modes.has_left(mode, held, 0, first=world.first, now_ns=0, drops=drops)
 
-    def _start(self, state: FleetState, index: int, node: Node) -> Iterator[tuple[str, FleetState]]:
+    def _start(self, world: World, node: Node) -> Iterator[FoldStep]:
         """Start a fold: resume, list, or fetch an artifact first."""
-        truth = repairs.listing_is_truth(state.first, evicts=self.bounds.evicts, seen=self.bounds.evicts)
+        truth = repairs.listing_is_truth(world.first, evicts=self.bounds.evicts, seen=self.bounds.evicts)
         counts = fold_modes.listing_counts(self.bounds.mode, truth)
         if node.phase == Phase.ABSENT:
-            yield from self._fetch(state, index, node)
-            if state.pointer is None and not repairs.cursorless_start_needs_repair(
+            yield from self._fetch(world, node)
+            if world.pointer is None and not repairs.cursorless_start_needs_repair(
                 RepairMode.AUTO, counts, has_data=False, can_restore=True
             ):
-                yield "begin with the listing", _with(state, index, _listed(state))
-        elif windows.resume_window_ok(node.cursor, state.first):
-            yield "resume", _with(state, index, node._replace(phase=Phase.WATCHING))
+                yield "begin with the listing", world, _listed(world)
+        elif windows.resume_window_ok(node.cursor, world.first):
+            yield "resume", world, node._replace(phase=Phase.WATCHING)
         elif repairs.plan_repair(RepairMode.AUTO, counts) == RepairPlan.RELIST:
-            yield "relist", _with(state, index, _listed(state))
+            yield "relist", world, _listed(world)
         else:
-            yield from self._fetch(state, index, node)
+            yield from self._fetch(world, node)
 
-    def _fetch(self, state: FleetState, index: int, node: Node) -> Iterator[tuple[str, FleetState]]:
-        if state.pointer and state.pointer != UNREADABLE:
-            yield "fetch: see the pointer", _with(state, index, node._replace(job=Fetching(state.pointer)))
+    def _fetch(self, world: World, node: Node) -> Iterator[FoldStep]:
+        if world.pointer and world.pointer != UNREADABLE:
+            yield "fetch: see the pointer", world, node._replace(job=Fetching(world.pointer))
 
     # What a process does beside
 
-    def _job(self, state: FleetState, index: int, node: Node) -> Iterator[tuple[str, FleetState]]:
+    def _job(self, world: World, node: Node) -> Iterator[FoldStep]:
         match node.job:
             case None:
                 if node.phase == Phase.WATCHING:
-                    yield from self._begin(state, index, node)
+                    yield from self._begin(world, node)
             case Publishing() as job:
-                yield from self._publish(state, index, node, job)
+                yield from self._publish(world, node, job)
             case Removing() as job:
-                yield from self._remove(state, index, node, job)
+                yield from self._remove(world, node, job)
             case Fetching() as job:
-                yield from self._fetch_on(state, index, node, job)
+                yield from self._fetch_on(world, node, job)
 
-    def _begin(self, state: FleetState, index: int, node: Node) -> Iterator[tuple[str, FleetState]]:
-        pointer = state.pointer
-        if self._may(state, EXPORT) and node.cursor:
-            after = self._spent(state, EXPORT)
+    def _begin(self, world: World, node: Node) -> Iterator[FoldStep]:
+        pointer = world.pointer
+        if self._may(world, EXPORT) and node.cursor:
+            after = self._spent(world, EXPORT)
             whole = Publishing(node.cursor, format_file(node.cursor, None, node.content), ())
-            yield "export", _with(after, index, node._replace(job=whole))
+            yield "export", after, node._replace(job=whole)
             is_longer = self.bounds.exports is None and pointer is not None and len(pointer[1]) >= node.cursor
-            if pointer and pointer in state.manifests and pointer[0] <= node.cursor and not is_longer:
+            if pointer and pointer in world.manifests and pointer[0] <= node.cursor and not is_longer:
                 delta = format_file(node.cursor, content_of(pointer[1][-1]), node.content)
                 upon = Publishing(node.cursor, delta, pointer[1])
-                yield "export an increment", _with(after, index, node._replace(job=upon))
-        if self._may(state, REMOVAL) and pointer and pointer != UNREADABLE:
-            after = self._spent(state, REMOVAL)
-            yield "remove: see the pointer", _with(after, index, node._replace(job=Removing(pointer)))
+                yield "export an increment", after, node._replace(job=upon)
+        if self._may(world, REMOVAL) and pointer and pointer != UNREADABLE:
+            after = self._spent(world, REMOVAL)
+            yield "remove: see the pointer", after, node._replace(job=Removing(pointer))
 
-    def _publish(self, state: FleetState, index: int, node: Node, job: Publishing) -> Iterator[tuple[str, FleetState]]:
+    def _publish(self, world: World, node: Node, job: Publishing) -> Iterator[FoldStep]:
         if job.manifest is None:
-            yield self._aim(state, index, node, job)
+            yield self._aim(world, node, job)
         elif not job.is_uploaded and job.own in job.manifest[1]:
-            after = state._replace(files=_added(state.files, job.own))
-            yield "upload the file", _with(after, index, node._replace(job=job._replace(is_uploaded=True)))
+            after = world._replace(files=_added(world.files, job.own))
+            yield "upload the file", after, node._replace(job=job._replace(is_uploaded=True))
         elif not job.is_described:
-            after = state._replace(manifests=_added(state.manifests, job.manifest))
-            yield "put the manifest", _with(after, index, node._replace(job=job._replace(is_described=True)))
+            after = world._replace(manifests=_added(world.manifests, job.manifest))
+            yield "put the manifest", after, node._replace(job=job._replace(is_described=True))
         else:
-            yield from self._point(state, index, node, job, job.manifest)
+            yield from self._point(world, node, job, job.manifest)
 
-    def _aim(self, state: FleetState, index: int, node: Node, job: Publishing) -> tuple[str, FleetState]:
+    def _aim(self, world: World, node: Node, job: Publishing) -> FoldStep:
         """Read the pointer, and decide whether and as what to publish."""
-        pointer = state.pointer
-        target = frozenset(pointer[1]) if pointer and pointer in state.manifests else frozenset[str]()
+        pointer = world.pointer
+        target = frozenset(pointer[1]) if pointer and pointer in world.manifests else frozenset[str]()
         if not rules.pointer_publish_allowed(pointer_state(pointer), job.rank):
-            return "publish: superseded", _with(state, index, node._replace(job=None))
+            return "publish: superseded", world, node._replace(job=None)
         if not rules.shared_files_allowed(frozenset(job.shared), target):
             whole = Publishing(job.rank, format_file(job.rank, None, content_of(job.own)), ())
-            return "publish: rebased, export whole", _with(state, index, node._replace(job=whole))
+            return "publish: rebased, export whole", world, node._replace(job=whole)
         same = next((file for file in target if bytes_of(file) == bytes_of(job.own)), job.own)
         manifest = (job.rank, (*job.shared, same))
-        return "publish: see the pointer", _with(
-            state, index, node._replace(job=job._replace(seen=pointer, manifest=manifest))
-        )
+        return "publish: see the pointer", world, node._replace(job=job._replace(seen=pointer, manifest=manifest))
 
-    def _point(
-        self, state: FleetState, index: int, node: Node, job: Publishing, manifest: Manifest
-    ) -> Iterator[tuple[str, FleetState]]:
-        done = _with(state, index, node._replace(job=None))
-        if state.pointer == job.seen or not self.bounds.conditions:
-            yield "move the pointer", done._replace(pointer=manifest)
+    def _point(self, world: World, node: Node, job: Publishing, manifest: Manifest) -> Iterator[FoldStep]:
+        done = node._replace(job=None)
+        if world.pointer == job.seen or not self.bounds.conditions:
+            yield "move the pointer", world._replace(pointer=manifest), done
         else:
             again = job._replace(seen=None, manifest=None, is_described=False)
-            yield "the pointer moved: again", _with(state, index, node._replace(job=again))
-        if self._may(state, LOSS):
-            late = (*_without(state.late, (manifest, job.seen)), (manifest, job.seen))
-            yield "move the pointer, unanswered", self._spent(done, LOSS)._replace(late=late)
+            yield "the pointer moved: again", world, node._replace(job=again)
+        if self._may(world, LOSS):
+            late = (*_without(world.late, (manifest, job.seen)), (manifest, job.seen))
+            yield "move the pointer, unanswered", self._spent(world, LOSS)._replace(late=late), done
 
-    def _remove(self, state: FleetState, index: int, node: Node, job: Removing) -> Iterator[tuple[str, FleetState]]:
+    def _remove(self, world: World, node: Node, job: Removing) -> Iterator[FoldStep]:
         if job.manifests is None:
-            listed = job._replace(manifests=state.manifests, files=state.files)
-            yield "remove: list", _with(state, index, node._replace(job=listed))
+            listed = job._replace(manifests=world.manifests, files=world.files)
+            yield "remove: list", world, node._replace(job=listed)
         elif job.doomed is None:
-            yield "remove: mark", _with(state, index, node._replace(job=self._mark(state, job, job.manifests)))
+            yield "remove: mark", world, node._replace(job=self._mark(world, job, job.manifests))
         else:
             doomed, *rest = job.doomed
             left = job._replace(doomed=tuple(rest))
-            after = _with(state, index, node._replace(job=left if rest else None))
+            after = node._replace(job=left if rest else None)
             if isinstance(doomed, str):
-                yield f"remove file {doomed}", after._replace(files=_without(state.files, doomed))
+                yield f"remove file {doomed}", world._replace(files=_without(world.files, doomed)), after
             else:
-                yield f"remove manifest {doomed}", after._replace(manifests=_without(state.manifests, doomed))
+                yield f"remove manifest {doomed}", world._replace(manifests=_without(world.manifests, doomed)), after
 
-    def _mark(self, state: FleetState, job: Removing, manifests: tuple[Manifest, ...]) -> Removing | None:
+    def _mark(self, world: World, job: Removing, manifests: tuple[Manifest, ...]) -> Removing | None:
         """Read the manifests that are kept, and decide what is deleted; None if that is nothing."""
         rank = job.seen[0]
         gone = [each for each in manifests if _is_prunable(each[0], rank, is_target=each == job.seen)]
         kept = frozenset(manifests).difference(gone) | {job.seen}
-        read = kept.intersection(state.manifests)
+        read = kept.intersection(world.manifests)
         if not rules.marks_are_whole(kept, read):
             return None
         marked = rules.marked_files(frozenset(each[1]) for each in read)
         swept = [file for file in job.files if _is_prunable(rank_of(file), rank, is_target=file in marked)]
         return Removing(job.seen, (), (), (*gone, *swept)) if gone or swept else None
 
-    def _fetch_on(self, state: FleetState, index: int, node: Node, job: Fetching) -> Iterator[tuple[str, FleetState]]:
+    def _fetch_on(self, world: World, node: Node, job: Fetching) -> Iterator[FoldStep]:
         wanted = next((file for file in job.manifest[1] if file not in job.fetched), None)
         if wanted is None:
             yield (
                 "import",
-                _with(state, index, self._imported(state, node, job.manifest[0], content_of(job.fetched[-1]))),
+                world,
+                self._imported(world, node, job.manifest[0], content_of(job.fetched[-1])),
             )
-        elif wanted in state.files and (job.fetched or job.manifest in state.manifests):
+        elif wanted in world.files and (job.fetched or job.manifest in world.manifests):
             fetched = job._replace(fetched=(*job.fetched, wanted))
-            yield f"fetch {wanted}", _with(state, index, node._replace(job=fetched))
-        elif state.pointer and state.pointer != job.manifest:
-            kept = tuple(file for file in state.pointer[1] if file in job.fetched)
-            again = Fetching(state.pointer, kept) if state.pointer != UNREADABLE else None
-            yield "fetch: removed under the reader", _with(state, index, node._replace(job=again))
+            yield f"fetch {wanted}", world, node._replace(job=fetched)
+        elif world.pointer and world.pointer != job.manifest:
+            kept = tuple(file for file in world.pointer[1] if file in job.fetched)
+            again = Fetching(world.pointer, kept) if world.pointer != UNREADABLE else None
+            yield "fetch: removed under the reader", world, node._replace(job=again)
 
-    def _imported(self, state: FleetState, node: Node, rank: int, content: Content) -> Node:
+    def _imported(self, world: World, node: Node, rank: int, content: Content) -> Node:
         if node.phase == Phase.ABSENT:
             return Node(Phase.STOPPED, rank, content)
-        if not repairs.restore_allowed(rank, node.cursor, state.first):
+        if not repairs.restore_allowed(rank, node.cursor, world.first):
             return node._replace(job=None)
         restored = []
-        for local, value, cell in zip(node.content, content, state.log, strict=True):
+        for local, value, cell in zip(node.content, content, world.log, strict=True):
             listed = cell.is_kept and cell.is_put
             decided = repairs.restore_key(_held(local), _held(value), identical=local == value, listed=listed)
             restored.append({KeyRepair.KEEP: local, KeyRepair.TAKE: value, KeyRepair.DELETE: 0}[decided])
@@ -428,13 +503,16 @@ class FleetModel:
 
     # What must hold
 
-    def _wrong(self, state: FleetState, node: Node, first: int) -> str | None:
-        for held, cell in zip(node.content, state.log, strict=True):
+    def _problem(self, here: WorldSteps, node: Node) -> str | None:
+        world = here.world
+        if node.phase == Phase.ABSENT:
+            return None
+        for held, cell in zip(node.content, world.log, strict=True):
             if held == cell.value or (self.bounds.mode is FoldMode.MIRROR and self._is_leaving(cell, held)):
                 continue
             if cell.revision <= node.cursor:
                 return DIVERGED
-            if node.phase == Phase.WATCHING and not cell.is_kept and windows.resume_window_ok(node.cursor, first):
+            if node.phase == Phase.WATCHING and not cell.is_kept and windows.resume_window_ok(node.cursor, here.first):
                 return LOST
         return None
 
@@ -486,6 +564,29 @@ def _digits(content: Content) -> str:
     return ".".join(map(str, content))
 
 
+def pack_world(world: World) -> bytes:
+    """Return a world as bytes, equal ones as equal bytes."""
+    return marshal.dumps((tuple(map(tuple, world.log)), *world[1:]), _CANONICAL)
+
+
+def unpack_world(packed: bytes) -> World:
+    """Return the world that was packed."""
+    log, *others = marshal.loads(packed)  # noqa: S302 - our own
+    return World(tuple(Cell(*cell) for cell in log), *others)
+
+
+def pack_node(node: Node) -> bytes:
+    """Return a process as bytes, equal ones as equal bytes."""
+    job = None if node.job is None else (JOBS.index(type(node.job)), *node.job)
+    return marshal.dumps((int(node.phase), node.cursor, node.content, job), _CANONICAL)
+
+
+def unpack_node(packed: bytes) -> Node:
+    """Return the process that was packed."""
+    phase, cursor, content, job = marshal.loads(packed)  # noqa: S302 - our own
+    return Node(Phase(phase), cursor, content, None if job is None else JOBS[job[0]](*job[1:]))
+
+
 def _is_prunable(rank: int, pointer_rank: int, *, is_target: bool) -> bool:
     return rules.payload_prunable(rank, pointer_rank, is_target=is_target, is_aged=True)
 
@@ -494,13 +595,9 @@ def _held(value: int) -> Held | None:
     return Held(value) if value else None
 
 
-def _listed(state: FleetState) -> Node:
-    content = tuple(cell.value if cell.is_kept else 0 for cell in state.log)
-    return Node(Phase.WATCHING, state.last, content)
-
-
-def _with(state: FleetState, index: int, node: Node) -> FleetState:
-    return state._replace(nodes=_put(state.nodes, index, node))
+def _listed(world: World) -> Node:
+    content = tuple(cell.value if cell.is_kept else 0 for cell in world.log)
+    return Node(Phase.WATCHING, world.last, content)
 
 
 def _put(values: tuple[ValueT, ...], index: int, value: ValueT) -> tuple[ValueT, ...]:
@@ -516,11 +613,11 @@ def _without(values: tuple[ValueT, ...], value: object) -> tuple[ValueT, ...]:
     return tuple(each for each in values if each != value)
 
 
-def _is_whole(state: FleetState, manifest: Manifest) -> bool:
-    return manifest in state.manifests and all(file in state.files for file in manifest[1])
+def _is_whole(world: World, manifest: Manifest) -> bool:
+    return manifest in world.manifests and all(file in world.files for file in manifest[1])
 
 
-def _moved_back(before: FleetState, after: FleetState) -> str | None:
+def _moved_back(before: World, after: World) -> str | None:
     if before.pointer is None or before.pointer == UNREADABLE:
         return None
     if after.pointer is None or (after.pointer != UNREADABLE and after.pointer[0] < before.pointer[0]):

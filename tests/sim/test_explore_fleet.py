@@ -10,24 +10,44 @@ import pytest
 from strandline.protocol.fold_modes import FoldMode
 from strandline.sim.explore import find_stuck
 from tests.exploring import explore, explore_large
-from tests.models.fleet import BACK, DANGLING, DIVERGED, LOST, FleetBounds, FleetModel
+from tests.models.fleet import (
+    BACK,
+    DANGLING,
+    DIVERGED,
+    LOST,
+    UNREADABLE,
+    Cell,
+    Fetching,
+    FleetBounds,
+    FleetModel,
+    Node,
+    Phase,
+    Publishing,
+    Removing,
+    World,
+    pack_node,
+    pack_world,
+    unpack_node,
+    unpack_world,
+)
 
 TWO = FleetBounds(revisions=2)
 SHARED = FleetBounds(revisions=3, chain=2)
 """An increment is published, and one more revision can be."""
 NEWCOMER = SHARED._replace(nodes=1, newcomers=1, exports=1)
-WORLDS = {
-    "two exporters": TWO,
-    "three exporters": TWO._replace(nodes=3, exports=1, chain=1),
-    "two removals": SHARED._replace(exports=1, removals=2),
-    "a newcomer": NEWCOMER,
-    "a newcomer, mirror": NEWCOMER._replace(mode=FoldMode.MIRROR, removals=0),
-    "a newcomer, two keys": NEWCOMER._replace(chain=0, revisions=2, keys=2, removals=0),
-    "one crashes": TWO._replace(chain=1, exports=1, crashes=1),
-    "a pointer comes late": TWO._replace(chain=1, removals=0, lost=1),
-    "two keys": TWO._replace(revisions=3, keys=2, exports=1, removals=0),
-    "a bucket that keeps": TWO._replace(evicts=False, exports=1),
+WORLDS: dict[str, tuple[FleetBounds, int, int]] = {
+    "two exporters": (TWO, 9_817, 26_543),
+    "three exporters": (TWO._replace(nodes=3, exports=1, chain=1), 9_514, 28_827),
+    "two removals": (SHARED._replace(exports=1, removals=2), 7_898, 20_972),
+    "a newcomer": (NEWCOMER, 6_204, 16_498),
+    "a newcomer, mirror": (NEWCOMER._replace(mode=FoldMode.MIRROR, removals=0), 3_643, 9_630),
+    "a newcomer, two keys": (NEWCOMER._replace(chain=0, revisions=2, keys=2, removals=0), 637, 1_210),
+    "one crashes": (TWO._replace(chain=1, exports=1, crashes=1), 7_708, 24_748),
+    "a pointer comes late": (TWO._replace(chain=1, removals=0, lost=1), 11_272, 28_664),
+    "two keys": (TWO._replace(revisions=3, keys=2, exports=1, removals=0), 15_291, 38_326),
+    "a bucket that keeps": (TWO._replace(evicts=False, exports=1), 447, 1_034),
 }
+"""Each with its states and transitions, as counted when a state was not packed into bytes."""
 LIVE: dict[str, Any] = {"unread": False, "exports": None, "removals": 0}
 LIVELY = {
     "a newcomer": NEWCOMER._replace(chain=1, revisions=2, **LIVE),
@@ -77,12 +97,29 @@ MUTATIONS: dict[str, tuple[str, Callable[..., object], FleetBounds, int, str]] =
 }
 
 
-@pytest.mark.parametrize("bounds", WORLDS.values(), ids=WORLDS)
-def test_the_pointer_is_whole_and_no_fold_is_silently_wrong(bounds: FleetBounds) -> None:
+@pytest.mark.parametrize(("bounds", "states", "transitions"), WORLDS.values(), ids=WORLDS)
+def test_the_pointer_is_whole_and_no_fold_is_silently_wrong(bounds: FleetBounds, states: int, transitions: int) -> None:
     found = explore(FleetModel(bounds))
     print(found)  # noqa: T201 - pytest shows it on demand
     assert found.complete, found
-    assert found.states > 400
+    assert (found.states, found.transitions) == (states, transitions)
+
+
+def test_steps_are_forgotten_when_there_are_many_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.models.fleet._KNOWN_MAX", 50)
+    bounds, states, transitions = WORLDS["one crashes"]
+    found = explore(FleetModel(bounds))
+    assert (found.states, found.transitions) == (states, transitions)
+
+
+def test_what_is_packed_is_read_as_it_was() -> None:
+    job = Removing((2, ("a", "b")), ((1, ("a",)),), ("a", "c"), ((1, ("a",)), "c"))
+    late = ((UNREADABLE, None), ((2, ("a",)), (1, ("a",))))
+    for each in (None, job, Fetching((1, ("a",))), Publishing(3, "b", ("a",), UNREADABLE, (3, ("a", "b")), True)):
+        node = Node(Phase.WATCHING, 3, (0, 2), each)
+        assert unpack_node(pack_node(node)) == node
+    world = World((Cell(2, True, False), Cell()), 3, (2, ("a",)), ((2, ("a",)),), ("a", "b"), late, (1, 0, 0, 0, 2))
+    assert unpack_world(pack_world(world)) == world
 
 
 @pytest.mark.parametrize("bounds", LIVELY.values(), ids=LIVELY)

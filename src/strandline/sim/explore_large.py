@@ -15,11 +15,12 @@ import gc
 import pickle
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
+from itertools import compress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, BinaryIO, Generic
+from typing import Any, BinaryIO, Generic, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,8 @@ _FULL = 0.6
 _RECENT = 1 << 20
 
 Fingerprints = np.ndarray[tuple[int], np.dtype[np.uint64]]
+Found: TypeAlias = dict[int, tuple[StateT, int]]
+"""States by their fingerprints, each with its parent; in the order they were found in."""
 
 
 def explore_large(
@@ -136,15 +139,15 @@ def _slots(keys: Fingerprints, size: int) -> "np.ndarray[tuple[int], np.dtype[np
 
 
 class _Chunks:
-    """Lists in a file, compressed, one after the other."""
+    """Lists or dictionaries in a file, compressed, one after the other."""
 
     def __init__(self, path: Path) -> None:
         self._file: BinaryIO = path.open("ab")
         self._codec = pa.Codec("zstd", compression_level=1)
 
-    def write(self, items: Sequence[object]) -> None:
-        if items:
-            data = pickle.dumps(items, pickle.HIGHEST_PROTOCOL)
+    def write(self, chunk: Sized) -> None:
+        if len(chunk):
+            data = pickle.dumps(chunk, pickle.HIGHEST_PROTOCOL)
             packed = self._codec.compress(data, asbytes=True)
             self._file.write(len(data).to_bytes(8, "little") + len(packed).to_bytes(8, "little") + packed)
 
@@ -152,7 +155,7 @@ class _Chunks:
         self._file.close()
 
 
-def _read(path: Path) -> Iterator[list[Any]]:
+def _read(path: Path) -> Iterator[Any]:
     """Read what `_Chunks` wrote, and remove it."""
     codec = pa.Codec("zstd")
     with path.open("rb") as file:
@@ -176,7 +179,7 @@ class _Share(Generic[StateT]):
         """Make the own states to start from the first level."""
         own = [state for state in self._model.initial() if self._owner(state, fingerprint(state)) == self._index]
         level = _Chunks(self._level(0))
-        self._admit([(state, fingerprint(state), 0) for state in own], level)
+        self._admit({fingerprint(state): (state, 0) for state in own}, level)
         level.close()
 
     def expand(self) -> None:
@@ -186,7 +189,7 @@ class _Share(Generic[StateT]):
         level = _Chunks(self._level(self._depth))
         others = [_Chunks(self._sent(self._index, other)) for other in range(self._count)]
         for states in _read(here):
-            found: list[list[tuple[StateT, int, int]]] = [[] for _ in range(self._count)]
+            found: list[Found[StateT]] = [{} for _ in range(self._count)]
             for before in states:
                 self._expand_one(before, found)
             for other, sent in enumerate(found):
@@ -209,23 +212,26 @@ class _Share(Generic[StateT]):
         """Return the counts."""
         return Tally(self._states, self._waiting, self._transitions, self._depth, self.failure is not None)
 
-    def _expand_one(self, before: StateT, found: list[list[tuple[StateT, int, int]]]) -> None:
-        parent = fingerprint(before)
+    def _expand_one(self, before: StateT, found: list[Found[StateT]]) -> None:
+        parent, is_alone = fingerprint(before), self._count == 1
         try:
             for action, after, problem in self._model.steps(before):
                 self._transitions += 1
                 if problem is not None:
                     self._fail(Failure(problem, before, action, after))
-                key = fingerprint(after)
-                found[self._owner(after, key)].append((after, key, parent))
+                key = hash(after) & _MASK or _MASK  # as in `fingerprint`, without a call for each transition
+                owned = found[0 if is_alone else self._owner(after, key)]
+                if key not in owned:
+                    owned[key] = after, parent
         except Exception as error:  # noqa: BLE001 - an unexpected error of a decision is a finding
             self._fail(Failure(f"{type(error).__name__}: {error}", before, "a step that raises", None))
 
-    def _admit(self, found: list[tuple[StateT, int, int]], level: _Chunks) -> None:
+    def _admit(self, found: Found[StateT], level: _Chunks) -> None:
         """Visit those that are new."""
-        keys, firsts = np.unique(np.array([key for _, key, _ in found], np.uint64), return_index=True)
-        parents = np.array([found[at][2] for at in firsts], np.uint64)
-        new = [found[at][0] for at in np.sort(firsts[self.table.add(keys, parents)])]
+        keys = np.fromiter(found, np.uint64, len(found))
+        parents = np.fromiter((parent for _, parent in found.values()), np.uint64, len(found))
+        is_new = self.table.add(keys, parents).tolist()
+        new = [state for state, _ in compress(found.values(), is_new)]
         for state in new:
             problem = self._model.broken(state)
             if problem is not None:
@@ -235,15 +241,13 @@ class _Share(Generic[StateT]):
         self._states += len(new)
         self._waiting += len(new)
 
-    def _unsent(self, found: list[tuple[StateT, int, int]]) -> list[tuple[StateT, int, int]]:
+    def _unsent(self, found: Found[StateT]) -> Found[StateT]:
         """Leave out most of what was sent before."""
-        unsent = []
-        for item in found:
-            slot = item[1] % _RECENT
-            if self._recent[slot] != item[1]:
-                self._recent[slot] = item[1]
-                unsent.append(item)
-        return unsent
+        keys = np.fromiter(found, np.uint64, len(found))
+        slots = keys % np.uint64(_RECENT)
+        is_unsent = self._recent[slots] != keys
+        self._recent[slots] = keys
+        return dict(compress(found.items(), is_unsent.tolist()))
 
     def _owner(self, state: StateT, key: int) -> int:
         if self._count == 1:
