@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from strandline.detect import batch_prefilter
 from strandline.detect.engine import Engine
 from strandline.detect.limits import Limits
+from strandline.detect.matching.databases import Database
 from strandline.detect.results import ItemResult
 from strandline.detect.rules.rule import Allowlist, Rule, RuleSet
 from strandline.detect.views import decoders
@@ -153,7 +154,7 @@ def test_a_broken_archive_in_escapes_is_counted_as_it_is_alone() -> None:
 def test_few_of_many_values_need_a_scan() -> None:
     values = [b"order 66 of https://shop.example/a%20b%20c for 6ba7b810-9dad-11d1-80b4-00c04fd430c8, paid"] * 1_000
     values[500] = SECRET
-    assert batch_prefilter.suspects(values, ENGINE._prefilter, ENGINE.limits) == [500]  # noqa: SLF001
+    assert batch_prefilter.suspects(values, ENGINE._prefilter, ENGINE.limits) == {500: None}  # noqa: SLF001
 
 
 def test_groups_cover_all_values_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,13 +204,52 @@ def test_items_that_are_no_suspects_have_nothing_that_a_scan_finds(
 
 
 def test_items_whose_paths_a_rule_finds_are_suspects() -> None:
-    assert engine(Rule("file", path=r"id_rsa$")).suspects([b"x", b"x", b"x"], ["a", "id_rsa", "b"]) == [1]
+    assert engine(Rule("file", path=r"id_rsa$")).suspects([b"x", b"x", b"x"], ["a", "id_rsa", "b"]) == {1: None}
 
 
 def test_items_that_are_too_large_for_a_quick_look_are_suspects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_prefilter, "ALONE_BYTES_MAX", 300_000)
+    monkeypatch.setattr(batch_prefilter, "CHUNK_BYTES", 300_000)
     sizes = [100, 299_999, 300_001, 100]
-    assert engine().suspects([b"x" * size for size in sizes], [""] * 4) == [2]
+    assert engine().suspects([b"x" * size for size in sizes], [""] * 4) == {2: None}
+
+
+@given(CELLS, st.sampled_from([ENGINE, TIGHT, BLIND]), st.sampled_from([0, 8, 32]))
+@examples(100)
+def test_matches_of_large_items_give_the_results_of_a_scan_without_them(
+    values: list[bytes], with_: Engine, least: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_prefilter, "ALONE_BYTES_MIN", least)
+        patch.setattr(batch_prefilter, "_BYTES_PER_MATCH", 0)
+        named = with_.suspects(values, [""] * len(values))
+    assert list(named) == sorted(named)
+    for number, value in enumerate(values):
+        result = with_.scan(value)
+        if number in named:
+            assert (named[number] is not None) is (len(value) >= least)
+            assert with_.scan(value, matches=named[number]) == result
+        else:
+            assert (result.findings, result.coverage.is_whole, result.coverage.bytes_seen) == ((), True, len(value))
+
+
+def test_a_large_item_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = SECRET + b" and more text" * 2_000
+    with_ = engine()
+    named = with_.suspects([b"nothing", large], ["", ""])
+    looks: list[bytes | memoryview] = []
+
+    def seen(_: Database, data: bytes | memoryview) -> list[tuple[int, int]]:
+        looks.append(data)
+        return []
+
+    monkeypatch.setattr(Database, "found", seen)
+    assert with_.scan(large, matches=named[1]).findings
+    assert large not in looks
+
+
+def test_matches_that_are_close_together_are_not_kept() -> None:
+    large = SECRET * 2_000
+    assert engine().suspects([large], [""]) == {0: None}
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join), st.integers(0, 9))

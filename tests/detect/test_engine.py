@@ -99,7 +99,7 @@ def test_a_rule_without_keywords_reads_all_of_the_files_that_its_path_names_and_
     assert scanner.notes == ()
     assert scanner.may_find(b"1234", ".pin")
     assert not scanner.may_find(b"1234", "other")
-    assert scanner.suspects([b"1234", b"1234"], ["x", ".pin"]) == [1]
+    assert scanner.suspects([b"1234", b"1234"], ["x", ".pin"]) == {1: None}
     assert set(scanner.scan_many([b"12", b"1234"], ".pin")) == {1}
     assert scanner.scan_many([b"12", b"1234"], "x") == {}
 

@@ -1,8 +1,9 @@
-"""The prefilter over many small values at once: it selects the values that need a scan of their own.
+"""The prefilter over many values at once: it selects the values that need a scan of their own.
 
-Values are joined to one text, a line each, and the prefilter runs over it once; to a rule a line break counts as the
-edge of a text. Values with percent escapes are filtered once more, unescaped. Archives, and values that may have
-another view, are selected by their bytes alone.
+Small values are joined to one text, a line each, and the prefilter runs over it once; to a rule a line break counts as
+the edge of a text. Values with percent escapes are filtered once more, unescaped. Archives, and values that may have
+another view, are selected by their bytes alone. A large value is looked at alone, and the matches in it are kept for
+its scan.
 
 Invariants: a value that is not selected has no window, no view with a window and no member, so a scan of it finds
 nothing and skips nothing; work is linear in the bytes. Values may be selected that a scan finds nothing in.
@@ -15,26 +16,46 @@ from itertools import accumulate
 from strandline.detect.archives.members import MAGIC, MAGIC_BEGINS, kind_of
 from strandline.detect.archives.tars import BLOCK
 from strandline.detect.limits import KIB, Limits
-from strandline.detect.matching.prefilter import PERCENT, RUN, STRING, Prefilter
-from strandline.detect.views.decoders import ESCAPE, hints, unescaped_words
+from strandline.detect.matching.prefilter import CHUNK_BYTES, PERCENT, RUN, STRING, Matches, Prefilter, marks_of
+from strandline.detect.views.decoders import ESCAPE, hints, may_have_views, unescaped_words
 from strandline.detect.views.escapes import has_escapes
 
 JOINED_BYTES_MAX = 256 * KIB
-ALONE_BYTES_MAX = 1_024 * KIB
-"""A larger value is selected unread, so that the matches of one pass are bounded."""
+ALONE_BYTES_MIN = 16 * KIB
+"""A value of so many bytes is looked at alone."""
+_BYTES_PER_MATCH = 256
+"""Matches that are closer together on average are not kept: memory stays a small part of the values."""
 
 
-def suspects(cells: Sequence[bytes], prefilter: Prefilter, limits: Limits) -> list[int]:
-    """Return the positions of the values that need a scan of their own, in order."""
+def suspects(cells: Sequence[bytes], prefilter: Prefilter, limits: Limits) -> dict[int, Matches | None]:
+    """Return the positions of the values that need a scan of their own, in order, with the matches in large ones."""
     if prefilter.is_everywhere:
-        return list(range(len(cells)))
-    named: list[int] = []
+        return dict.fromkeys(range(len(cells)))
+    sizes = list(map(len, cells))
+    large = [number for number, size in enumerate(sizes) if size >= ALONE_BYTES_MIN]
+    named = dict(_large_suspects(cells, large, prefilter))
+    numbers: Sequence[int] = range(len(cells))
+    if large:
+        numbers = [number for number, size in enumerate(sizes) if size < ALONE_BYTES_MIN]
+        cells = [cells[number] for number in numbers]
     for first, last in groups(cells):
-        if last - first == 1 and len(cells[first]) > ALONE_BYTES_MAX:
-            named.append(first)
-        else:
-            named += sorted(first + number for number in _named(Lines(cells[first:last]), prefilter, limits))
-    return named
+        named.update(dict.fromkeys(numbers[first + at] for at in _named(Lines(cells[first:last]), prefilter, limits)))
+    return dict(sorted(named.items()))
+
+
+def _large_suspects(
+    cells: Sequence[bytes], large: Sequence[int], prefilter: Prefilter
+) -> Iterator[tuple[int, Matches | None]]:
+    """Yield large values that need a scan, with their matches; those of more than one chunk unread."""
+    for number in large:
+        cell = cells[number]
+        if len(cell) > CHUNK_BYTES:
+            yield number, None
+            continue
+        matches = prefilter.matches(cell)
+        marks = marks_of(matches)
+        if marks is None or kind_of(cell) is not None or may_have_views(cell, marks):
+            yield number, matches if len(matches) * _BYTES_PER_MATCH <= len(cell) else None
 
 
 def groups(cells: Sequence[bytes]) -> Iterator[tuple[int, int]]:

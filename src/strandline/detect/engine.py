@@ -17,7 +17,7 @@ from strandline.detect.limits import Limits
 from strandline.detect.matching.allowlists import CompiledAllowlist, comment_on
 from strandline.detect.matching.matcher import Hit, Matcher
 from strandline.detect.matching.named_files import NamedFiles
-from strandline.detect.matching.prefilter import Prefilter, Sweep
+from strandline.detect.matching.prefilter import Matches, Prefilter, Sweep
 from strandline.detect.matching.saved_engine import SavedEngine, maker_of
 from strandline.detect.matching.selection import Known, news, selected
 from strandline.detect.results import Coverage, Found, ItemResult
@@ -83,12 +83,22 @@ class Engine:
     def __repr__(self) -> str:
         return f"Engine({len(self.rules.rules)} rules)"
 
-    def scan(self, data: bytes | bytearray | memoryview, path: str = "", commit: str = "") -> ItemResult:
-        """Return the findings and the coverage of an item; `commit` is for allowlists that name one."""
+    def scan(
+        self,
+        data: bytes | bytearray | memoryview,
+        path: str = "",
+        commit: str = "",
+        *,
+        matches: Matches | None = None,
+    ) -> ItemResult:
+        """Return the findings and the coverage of an item.
+
+        `commit` is for allowlists that name one; `matches`, what `suspects` found in these bytes, spares looking again.
+        """
         if not isinstance(data, bytes | bytearray | memoryview):
             raise InvalidInput("an item is bytes")
         scan = _ItemScan(self.limits)
-        self._scan_file(Frame(data if isinstance(data, bytes) else bytes(data), path, commit), scan)
+        self._scan_file(Frame(data if isinstance(data, bytes) else bytes(data), path, commit), scan, matches)
         return scan.result()
 
     def explain(self, data: bytes, path: str = "", commit: str = "") -> Explanation:
@@ -114,15 +124,16 @@ class Engine:
             return True
         return self._takes_path(path)
 
-    def suspects(self, items: Sequence[bytes], paths: Sequence[str]) -> list[int]:
+    def suspects(self, items: Sequence[bytes], paths: Sequence[str]) -> dict[int, Matches | None]:
         """Return the positions of the items that need a scan, by one pass of the prefilter over all of them.
 
-        A scan of any other item finds nothing, and its coverage is complete.
+        Large ones come with their matches, for `scan`. A scan of any other item finds nothing, and its coverage is
+        complete.
         """
-        named = set(suspects(items, self._prefilter, self.limits))
+        named = suspects(items, self._prefilter, self.limits)
         some = range(len(paths)) if self._for_paths else self._named_files.positions(paths)
-        named.update(number for number in some if number not in named and self._takes_path(paths[number]))
-        return sorted(named)
+        more = [number for number in some if number not in named and self._takes_path(paths[number])]
+        return dict(sorted((named | dict.fromkeys(more)).items())) if more else named
 
     def scan_many(self, cells: Sequence[bytes], path: str = "", commit: str = "") -> dict[int, ItemResult]:
         """Return the results of `scan` for many small values of one path, by position.
@@ -131,9 +142,10 @@ class Engine:
         """
         if not all(issubclass(kind, bytes) for kind in set(map(type, cells))):
             raise InvalidInput("an item is bytes")
-        is_named = self._takes_path(path)
-        numbers = range(len(cells)) if is_named else suspects(cells, self._prefilter, self.limits)
-        results = ((number, self.scan(cells[number], path, commit)) for number in numbers)
+        numbers: dict[int, Matches | None] = dict.fromkeys(range(len(cells)))
+        if not self._takes_path(path):
+            numbers = suspects(cells, self._prefilter, self.limits)
+        results = ((number, self.scan(cells[number], path, commit, matches=known)) for number, known in numbers.items())
         return {number: result for number, result in results if result.findings or not result.coverage.is_whole}
 
     def _takes_path(self, path: str) -> bool:
@@ -145,21 +157,28 @@ class Engine:
         """Return the rules for named files that a path may be for."""
         return [self._matcher(self._named_numbers[at]) for at in self._named_files.numbers(path)]
 
-    def _scan_file(self, frame: Frame, scan: "_ItemScan") -> None:
+    def _scan_file(self, frame: Frame, scan: "_ItemScan", matches: Matches | None = None) -> None:
         """Scan the item or a member of it; its views share one decode budget."""
         budget = DecodeBudget(self.limits, self.limits.views_total_max)
         scan.bytes_seen += len(frame.data)
-        self._scan(frame, scan, budget)
+        self._scan(frame, scan, budget, matches=matches)
         scan.decodes_skipped += budget.skipped
 
-    def _scan(self, frame: Frame, scan: "_ItemScan", budget: DecodeBudget, known: tuple[Known, ...] = ()) -> None:
+    def _scan(
+        self,
+        frame: Frame,
+        scan: "_ItemScan",
+        budget: DecodeBudget,
+        known: tuple[Known, ...] = (),
+        matches: Matches | None = None,
+    ) -> None:
         """Scan a frame and the frames inside it; for a view, `known` has the hits of its enclosing frames."""
         if any(allowlist.allows_file(frame.path, frame.commit, scan.work) for allowlist in self._for_files):
             if scan.trace is not None:
                 scan.trace.allowed_file(frame)
             return
         rules, marks = self.rules.rules, dict[int, int]()
-        all_hits = list(self._hits(frame, scan, marks))
+        all_hits = list(self._hits(frame, scan, self._prefilter.sweep(frame.data, matches), marks))
         hits = selected(all_hits, rules, lambda hit: frame.lines.locate(hit.start)) if all_hits else []
         if scan.trace is not None:
             scan.trace.unselected(frame, all_hits, hits)
@@ -184,14 +203,13 @@ class Engine:
         for member in members(kind, frame.data, scan.unpack_budget):
             self._scan_file(frame.member(kind, *member), scan)
 
-    def _hits(self, frame: Frame, scan: "_ItemScan", marks: dict[int, int]) -> Iterator[Hit]:
+    def _hits(self, frame: Frame, scan: "_ItemScan", sweep: Sweep, marks: dict[int, int]) -> Iterator[Hit]:
         """Yield the hits that rules confirm in a frame, up to the bound, and collect the marks that views need."""
         held = self.limits.findings_max * _HELD_TIMES
         if frame.is_file:
             for matcher in self._for_paths:
                 if matcher.takes_path(frame.path, scan.work):
                     yield Hit(matcher.number, 0, 0, secret_hash(self._key, norm_hash(b"")), 0)
-        sweep = self._prefilter.sweep(frame.data)
         for matcher, start, end in self._windows(frame, sweep):
             try:
                 for hit in self._confirmed(matcher, frame, (start, end), scan):

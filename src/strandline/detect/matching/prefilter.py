@@ -12,7 +12,7 @@ in the chunk.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from strandline.detect.errors import RulesInvalid
 from strandline.detect.expressions.nodes import (
@@ -52,6 +52,10 @@ RUN, PERCENT, STRING = 0, 1, 2
 in a string of JSON or a page, or a string of two literals."""
 
 _EDGES = {Place.TEXT_START: Place.LINE_START, Place.TEXT_END: Place.LINE_END}
+
+
+Matches: TypeAlias = Sequence[tuple[int, int]]
+"""The matches of the database in one buffer of at most `CHUNK_BYTES`: ends and numbers of expressions, sorted."""
 
 
 class Window(NamedTuple):
@@ -283,14 +287,16 @@ class Prefilter:
 
     def marks_alone(self, data: bytes) -> dict[int, int] | None:
         """Return the marks of a buffer without a window; None if there may be a window."""
-        if self.is_everywhere or len(data) > CHUNK_BYTES:
-            return None
-        marks = {number: end for end, number in self._database.found(data)}
-        return marks if max(marks, default=0) < len(_MARKS) else None
+        return None if self.is_everywhere or len(data) > CHUNK_BYTES else marks_of(self.matches(data))
 
-    def sweep(self, data: bytes) -> "Sweep":
-        """Return a pass over a buffer."""
-        return Sweep(data, self._database, self.layout, self._overlap, self._check)
+    def matches(self, data: bytes) -> Matches:
+        """Return the matches in a buffer of at most `CHUNK_BYTES`."""
+        return self._database.found(data)
+
+    def sweep(self, data: bytes, matches: Matches | None = None) -> "Sweep":
+        """Return a pass over a buffer; its `matches`, where they are known, spare reading it again."""
+        known = matches if len(data) <= CHUNK_BYTES else None
+        return Sweep(data, self._database, self.layout, self._overlap, self._check, known)
 
     def _check(self, number: int) -> Database | None:
         """Return the database of one rule alone, which is loaded or compiled for the rule's first keyword window."""
@@ -304,6 +310,12 @@ class Prefilter:
         return self._checks[number]
 
 
+def marks_of(matches: Matches) -> dict[int, int] | None:
+    """Return the marks among the matches in a buffer; None if another match may open a window."""
+    marks = {number: end for end, number in matches}
+    return marks if max(marks, default=0) < len(_MARKS) else None
+
+
 class Sweep:
     """One pass over a buffer: its windows, and then its marks."""
 
@@ -314,6 +326,7 @@ class Sweep:
         layout: Layout,
         overlap: int,
         check: Callable[[int], Database | None],
+        matches: Matches | None,
     ) -> None:
         self.marks: dict[int, int] = {}
         self._data = data
@@ -321,6 +334,7 @@ class Sweep:
         self._layout = layout
         self._overlap = overlap
         self._check = check
+        self._matches = matches
 
     def windows(self) -> Iterator[Window]:
         """Yield the windows; of one rule they come in order and do not overlap."""
@@ -353,7 +367,7 @@ class Sweep:
         for at in range(0, len(data), CHUNK_BYTES):
             begin = max(0, at - self._overlap)
             chunk = data if len(data) <= CHUNK_BYTES else memoryview(data)[begin : at + CHUNK_BYTES]
-            for end, number in self._database.found(chunk):
+            for end, number in self._database.found(chunk) if self._matches is None else self._matches:
                 if number < len(_MARKS):
                     self.marks.setdefault(number, begin + end)
                 elif begin + end > at:

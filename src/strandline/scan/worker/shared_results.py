@@ -16,6 +16,7 @@ from strandline.detect import Engine, Found, ItemResult, Limits, RuleSet
 from strandline.detect.expressions.linear import Work
 from strandline.detect.expressions.patterns import Pattern
 from strandline.detect.matching.allowlists import path_pattern
+from strandline.detect.matching.prefilter import Matches
 from strandline.detect.rules.rule import Allowlist
 from strandline.scan.sources import Part
 
@@ -69,6 +70,8 @@ class SharedResults:
         self._classes = classes
         self._known: list[_Known] = []
         self._clear: list[Part] = []
+        self._matches: dict[int, tuple[bytes, Matches]] = {}
+        """What was matched in bytes that are to be scanned, by their identity, which lasts as long as they are here."""
 
     def scan(self, engine: Engine, part: Part) -> ItemResult:
         """Return the result of a part: known from the same bytes under another path, or scanned."""
@@ -76,7 +79,8 @@ class SharedResults:
         for known in self._known:
             if self._classes.are_same(known.part, part):
                 return _moved(known, part.path)
-        result = engine.scan(part.data, part.path, part.commit)
+        _, matches = self._matches.pop(id(part.data), (b"", None))
+        result = engine.scan(part.data, part.path, part.commit, matches=matches)
         has_members = result.coverage.bytes_seen != len(part.data) or result.coverage.members_skipped
         if not (has_members and self._classes.looks_at_paths):
             self._known.append(_Known(part, result))
@@ -86,7 +90,9 @@ class SharedResults:
         """Return which parts hold no secret, by one pass over the bytes of all of them."""
         first = [part for before, part in zip([None, *parts], parts, strict=False) if not _shares(before, part)]
         first = first[1:] if first and self._clear and first[0].data is self._clear[0].data else first
-        named = set(engine.suspects([part.data for part in first], [part.path for part in first])) if first else set()
+        named = engine.suspects([part.data for part in first], [part.path for part in first]) if first else {}
+        of_large = ((first[number].data, matches) for number, matches in named.items() if matches is not None)
+        self._matches = {id(data): (data, matches) for data, matches in of_large}
         found = {id(part): number not in named for number, part in enumerate(first)}
         cleared = []
         for part in parts:
