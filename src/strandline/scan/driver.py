@@ -46,6 +46,8 @@ from strandline.scan.workers import PartWorkers, Workers, WorkerTask, is_large
 
 REPLANS_MAX = 8
 READY_AFTER_ITEMS = 10_000
+LOOK_SHARE = 10
+"""Between two looks at a run so many times the duration of one go by."""
 
 
 def scan(request: ScanRequest, workers: Workers | None = None, tell: Tell = silent) -> Outcome:
@@ -99,6 +101,7 @@ class _Driver:
         self._last: ScanRun | None = None
         self._progress: Progress | None = None
         self.started_ns = time.time_ns()
+        self._look_s = 0.0
         self._is_ready = False
         self._worked = Totals()
         self._parted: PartedPlan | None = None
@@ -203,7 +206,7 @@ class _Driver:
         active = [shard.shard for shard in shards if shard.status == ShardStatus.ACTIVE]
         if active:
             task = partial(self._task, run, forgiven or {})
-            self._workers.run(task, active, lambda: self._look(run))
+            self._workers.run(task, active, lambda: self._look_at_leisure(run))
         self._look(run)
         if self._progress is not None:
             self._worked = self._worked.plus(self._progress.done.minus(begun.done))
@@ -214,6 +217,13 @@ class _Driver:
         manifest = run.manifest
         weight = sum(manifest.weights)
         return WorkerTask(self._request, run.key, manifest.number, slots, forgiven, manifest.rows, weight)
+
+    def _look_at_leisure(self, run: ScanRun) -> None:
+        """Look, but a look that takes long only now and then: it reads every shard that has changed."""
+        began = time.monotonic()
+        if began >= self._look_s:
+            self._look(run)
+            self._look_s = time.monotonic() + LOOK_SHARE * (time.monotonic() - began)
 
     def _look(self, run: ScanRun) -> None:
         self._progress = retried(lambda: progress_of(self._stores.coordinator, run))

@@ -268,3 +268,23 @@ def test_the_only_free_shard_is_found_wherever_it_is() -> None:
     claimed = {mine.claim_next_available(later, RUN, 2).lease.shard for _ in range(1_505)}  # type: ignore[union-attr]
     assert len(claimed) == 1_505
     assert 5 not in claimed
+
+
+def test_an_idle_worker_reads_few_of_the_shards_that_were_renewed_and_knows_when_all_are_over() -> None:
+    store, counts = MemoryObjects(), RequestCounts()
+    keys = begin(coordinator_over(store), *[WHOLE] * 200)
+    other, idle = coordinator_over(store), coordinator_over(CountedObjects(store, counts))
+    leases = [take(other, key) for key in keys]
+    later = NOW + LEASE_TTL_NS // 2
+    assert idle.claim_next_available(later, RUN, 2) == NoneAvailable(NOW + LEASE_TTL_NS)
+    leases = [other.renew(later, lease) for lease in leases]
+    before = requests(counts)
+    assert idle.claim_next_available(later, RUN, 2) == NoneAvailable(NOW + LEASE_TTL_NS)
+    assert requests(counts)["get"] - before["get"] <= 40
+    assert requests(counts)["list"] - before["list"] <= 2
+    assert isinstance(idle.claim_next_available(NOW + LEASE_TTL_NS, RUN, 2), NoneAvailable), "all were renewed"
+    for lease in leases[1:]:
+        other.complete(later, lease, Cursor(b"c"), 11)
+    assert idle.claim_next_available(later, RUN, 2) != NoneAvailable(None)
+    other.complete(later, leases[0], Cursor(b"c"), 11)
+    assert idle.claim_next_available(later, RUN, 2) == NoneAvailable(None)

@@ -64,7 +64,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class NoneAvailable(NamedTuple):
-    """Nothing can be claimed now; the first lease ends at `earliest_deadline`, None if there is no lease."""
+    """Nothing can be claimed now; no lease ends before `earliest_deadline`, which is None if no shard is active."""
 
     earliest_deadline: int | None
 
@@ -131,6 +131,10 @@ class Coordinator:
         paused = cooldown.after_failure(self._cooldown(run, worker), now)
         self._cool(run, worker, paused, now)
         return Throttled(cooldown.remaining_ns(paused, now))
+
+    def has_free(self, now: int, run: RunKey) -> bool:
+        """Return whether a shard of a run can be claimed, so that no worker is idle for long."""
+        return bool(self._store.claimable(run, now, 1).shards)
 
     def renew(self, now: int, lease: Lease) -> Lease:
         """Extend a valid lease."""

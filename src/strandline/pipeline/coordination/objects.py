@@ -51,6 +51,10 @@ from strandline.protocol.shards import RunKey, ShardKey, ShardRecord, ShardStatu
 _THREADS = 16
 _FEW = 4
 """Objects that are read one after another; more are read at once."""
+_OVER = (ShardStatus.DONE, ShardStatus.SPLIT)
+"""States that a shard never leaves."""
+_HELD_READS = 32
+"""So many renewed shards are read to see that one is held still."""
 _CLAIM_KEYS = 1_000
 """A claim lists so many shards: stores list a thousand keys with one request."""
 _parsed = lru_cache(maxsize=1 << 16)(parse_shard)
@@ -130,6 +134,8 @@ class ObjectRecords:
         turned = {name: listed[name] for name in names[first:] + names[:first]}
         if found := self._first_free(run, names[first - 1] if first else "", turned, now, shards_max):
             return Claimable(found, None)
+        if (deadline := self._held_until(listed, now)) is not None:
+            return Claimable((), deadline)
         active = [shard for shard in self._existing_shards(listed) if shard.status == ShardStatus.ACTIVE]
         free = [shard.key for shard in active if _is_free(shard, now)]  # it became so since it was read above
         deadlines = [shard.deadline for shard in active if shard.deadline is not None]
@@ -268,7 +274,7 @@ class ObjectRecords:
 
         `after` is the name before the first of them.
         """
-        left = iter(listed)
+        left = iter([name for name, etag in listed.items() if self._may_be_free(name, etag, now)])
         while names := tuple(islice(left, _THREADS)):
             found = self._refreshed({name: listed[name] for name in names})
             free: list[ShardKey] = []
@@ -284,6 +290,32 @@ class ObjectRecords:
                 self._claim_after[run] = after
                 return tuple(free[:shards_max])
         return ()
+
+    def _may_be_free(self, name: str, etag: str, now: int) -> bool:
+        """Return whether a listed shard is free, or may be since it was read."""
+        known = self._known.get(name)
+        if known is None:
+            return True
+        shard = _parsed(known.envelope.record)
+        if shard.status in _OVER or (shard.deadline is not None and shard.deadline > now):
+            return False  # it stays over, and held at least as long as it said
+        return known.etag != etag or shard.status == ShardStatus.ACTIVE
+
+    def _held_until(self, listed: Mapping[str, str], now: int) -> int | None:
+        """Return the first known deadline if a shard is held for sure, without reading all that were renewed since.
+
+        A shard that was held until later than now when it was read is not free: it is over, or was renewed. One that is
+        still held is enough to know that the run goes on. None if that is not known, or takes no more than a few reads.
+        """
+        known = {name: stored for name in listed if (stored := self._known.get(name)) is not None}
+        deadlines = {name: _parsed(stored.envelope.record).deadline or 0 for name, stored in known.items()}
+        changed = [name for name, until in deadlines.items() if until > now and known[name].etag != listed[name]]
+        if len(changed) <= _HELD_READS:
+            return None
+        read = self._refreshed({name: listed[name] for name in self._rng.sample(changed, _HELD_READS)})
+        if not any(_parsed(stored.envelope.record).status == ShardStatus.ACTIVE for stored in read.values()):
+            return None
+        return min(until for until in deadlines.values() if until > now)
 
     def _free_shard(self, stored: _Stored | None, now: int) -> ShardKey | None:
         if stored is None or not _is_free(_parsed(stored.envelope.record), now):

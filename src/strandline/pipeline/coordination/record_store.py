@@ -108,8 +108,9 @@ class RecordStore(Protocol):
         """Return active shards without a lease, or with one that ended (`deadline <= now`), from an index.
 
         The store chooses which, and how many of several; a shard that alone is claimable is always returned. Only
-        if there is none, `earliest_deadline` is the smallest deadline of an active shard, or None. A store whose
-        owners can vanish before the deadline still goes by the deadline.
+        if there is none, `earliest_deadline` is the smallest deadline of an active shard, or None where no shard is
+        active; where many were renewed it may be one of before. A store whose owners can vanish before the deadline
+        still goes by the deadline.
         """
         ...
 

@@ -28,7 +28,8 @@ from strandline.scan.workers import WorkerTask
 
 ONE_BY_ONE_AFTER, SPLIT_AFTER, PARKED_AFTER = 3, 5, 8
 """Numbers of fences without a move of the cursor."""
-SPLIT_LOOK_S = 0.5
+SPLIT_LOOK_S, SPLIT_LOOK_SHARE = 0.5, 20
+"""A worker looks for idle ones after this time, or after so many times what the last look took."""
 PAGE_ITEMS_MAX = PAGE_ROWS_MAX
 PAGE_S = 1.0
 """A page ends after this many items or seconds: a commit of any size waits for the disk three times."""
@@ -56,7 +57,7 @@ class ShardScanner:
         self._page = PageWriter(stores, task.request, shard, manifest, item_scanner, self.beat)
         self._ttl_s = task.request.lease_ttl_s
         self._renewed_s = time.monotonic()
-        self._looked_s = time.monotonic()
+        self._look_s = time.monotonic() + SPLIT_LOOK_S
         self._upcoming: Future[Fetched] | None = None
         self._next = parse_manifest_row(shard.cursor.key).row + 1 if shard.cursor.key else rows_of(shard.spec).start
         self._chunk: tuple[int, Sequence[Row]] = (0, ())
@@ -146,15 +147,18 @@ class ShardScanner:
 
     def _share(self) -> None:
         """Split off half of the rest if workers are idle."""
-        if time.monotonic() - self._looked_s < SPLIT_LOOK_S or self._task.slots < 2:  # noqa: PLR2004 - no other worker
+        if time.monotonic() < self._look_s or self._task.slots < 2:  # noqa: PLR2004 - no other worker
             return
-        self._looked_s = time.monotonic()
+        began = time.monotonic()
         cut = split_row(self._manifest, self._next, self.end, *self._chunk)
-        if (
-            cut is not None
-            and retried(lambda: self._stores.coordinator.progress(self._task.run)).active < self._task.slots
-        ):
+        if cut is not None and retried(self._are_others_idle):
             self._split(cut)
+        took = time.monotonic() - began
+        self._look_s = began + took + max(SPLIT_LOOK_S, SPLIT_LOOK_SHARE * took)
+
+    def _are_others_idle(self) -> bool:
+        coordinator, run = self._stores.coordinator, self._task.run
+        return not coordinator.has_free(time.time_ns(), run) and coordinator.progress(run).active < self._task.slots
 
     def _split(self, row: int) -> None:
         kept, rest = cut_spec(self._shard.spec, [self._manifest.key(row)])

@@ -28,7 +28,9 @@ from strandline.scan.worker.item_scanner import ItemScanner
 from strandline.scan.worker.shard_scanner import ShardScanner
 from strandline.scan.workers import WorkerTask
 
-_PAUSE_MIN_S, _PAUSE_MAX_S = 0.02, 0.5
+PAUSE_MIN_S, PAUSE_MAX_S = 0.02, 0.5
+IDLE_SHARE, IDLE_MAX_S = 10, 5.0
+"""An idle worker waits at least so many times what it took to see that nothing is free, up to a bound."""
 
 
 def work(task: WorkerTask, prefer: int | None = None) -> Totals:
@@ -97,21 +99,20 @@ class Worker:
 
     def _claimed(self) -> HeldShard | None:
         """Take any free shard; wait while other workers hold all; None if no shard is active."""
-        pause_s = _PAUSE_MIN_S
+        pause_s = PAUSE_MIN_S
         while True:
+            began_s = time.monotonic()
             try:
                 found = retried(lambda: claim(self._stores.coordinator, self._task.run, self._number, self._clock))
             except RunTerminal:
                 return None
             if isinstance(found, HeldShard):
                 return found
-            if isinstance(found, NoneAvailable) and not self._is_active():
+            if isinstance(found, NoneAvailable) and found.earliest_deadline is None:
                 return None
-            time.sleep(min(pause_s, found.retry_after_ns / 1e9) if isinstance(found, Throttled) else pause_s)
-            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
-
-    def _is_active(self) -> bool:
-        return retried(lambda: self._stores.coordinator.progress(self._task.run)).active > 0
+            wait_s = min(pause_s, found.retry_after_ns / 1e9) if isinstance(found, Throttled) else pause_s
+            time.sleep(max(wait_s, min(IDLE_SHARE * (time.monotonic() - began_s), IDLE_MAX_S)))
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def _is_over(self) -> bool:
         return retried(lambda: self._stores.coordinator.get_run(self._task.run)).over
