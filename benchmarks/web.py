@@ -3,7 +3,8 @@
 The pages are asked over HTTP as a browser asks, one request after the other. The peer is the plain way to the same
 answer: a query over the tables of the state, with their indexes, and `json.dumps` of its rows, in this process and
 without HTTP. Each answer is checked against that of the tables before it is timed. First paint is a headless browser's,
-from the request on; "cold" is that of a server whose findings are not read yet. `FINDINGS=5000` is a quick run.
+from the request on; "cold" is that of a server whose findings are not read yet, and the goal is for the page that shows
+them: one that says that they are being read is no answer. `FINDINGS=5000` is a quick run.
 """
 
 import json
@@ -182,8 +183,8 @@ def paints(state: Path) -> Iterator[Row]:
             filled_s = time.perf_counter() - began
             (warm_s,) = medians(ROUNDS, [lambda: paint_s(pages.address + "/findings")])
         browser.close()
-    yield alone("first paint, cold", cold_s, "s", better="lower", goal=PAINT_GOAL_S)
-    yield alone("all findings shown, cold", filled_s, "s", better="lower")
+    yield alone("a page, cold", cold_s, "s", better="lower")
+    yield alone("all findings shown, cold", filled_s, "s", better="lower", goal=PAINT_GOAL_S)
     yield alone("first paint, read", warm_s, "s", better="lower", goal=PAINT_GOAL_S)
 
 

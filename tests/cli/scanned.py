@@ -1,5 +1,6 @@
 """A state as scans leave it, made without Spark: sources, pages and inventories, by hand."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,7 +110,7 @@ def scan(
 
 def _item(source: FakeSource, path: str) -> Item:
     kind = VersionKind.WEAK if source.weak else VersionKind.STRONG
-    return Item(stable_item_id(source.tag, source.instance, path.encode()), object_version_id(source.version), kind)
+    return Item(stable_item_id(source.tag, source.instance, os.fsencode(path)), object_version_id(source.version), kind)
 
 
 def _outcome(state: State, fingerprints: Mapping[str, RuleFingerprint], outcome: list[Hit] | Outcome) -> Outcome:
@@ -131,7 +132,7 @@ def _list(state: State, sources: Sequence[FakeSource], rules: RuleSet, run: int)
         for path, outcome in source.items.items():
             item = _item(source, path)
             ovid = None if outcome is None else ovid_hash(item.item, item.version, item.kind)
-            named = {"item": item.item, "path": path.encode(), "locator": path.encode(), "source": number}
+            named = {"item": item.item, "path": os.fsencode(path), "locator": os.fsencode(path), "source": number}
             listed = {"version": source.version, "size": 1000, "extra": source.extra, "weak": source.weak}
             rows.append({**named, "ovid": ovid, **listed})
     facts = tuple(SourceFacts(one.tag, one.name, one.instance.hex(), bool(one.part_of)) for one in sources)

@@ -39,11 +39,13 @@ _COMMIT = re.compile(r"[0-9a-f]{0,64}")
 _WHOLE = re.compile(r"0|[1-9][0-9]{0,18}")
 _PATH_SAFE = "/!:@$'()*;=,+~"
 _VALUE_SAFE = "/!:@$'()*;~"
-_PLAIN = re.compile(
-    r"([a-z][a-z0-9.+-]{0,15}):([A-Za-z0-9_.\-/!:@$'()*;=,+~]*)"
-    r"#line=([1-9][0-9]{0,17})&column=([1-9][0-9]{0,17})(?:&confidence=([1-9]|10))?(?:&commit=([0-9a-f]{1,64}))?"
+PLAIN_URL = (
+    r"(?P<source>[a-z][a-z0-9.+-]{0,15}):(?P<path>[A-Za-z0-9_.\-/!:@$'()*;=,+~]*)"
+    r"#line=(?P<line>[1-9][0-9]{0,17})&column=(?P<column>[1-9][0-9]{0,17})"
+    r"(?:&confidence=(?P<confidence>[1-9]|10))?(?:&commit=(?P<commit>[0-9a-f]{1,64}))?"
 )
 """A URL without an encoded character, as most are: what it says is what `format_url` writes, without trying."""
+_PLAIN = re.compile(PLAIN_URL)
 _TEXT_SPACE = {"via": 1024, "row": 512, "field": 512, "inner": 512}
 """Encoded bytes that each of the smaller texts may take; the path has the rest."""
 

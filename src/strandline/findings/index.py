@@ -1,31 +1,34 @@
 """An index over the findings of a report, for pages: filtered, sorted, counted and grouped in milliseconds.
 
 Which findings are current follows from the inventories of scans, and which decision holds from decisions about findings
-and secrets; neither is a column of the stores. So a report is built once (`build_report`) and laid into columns in
-memory (`index_columns`), which answer questions until the stores change.
+and secrets; neither is a column of the stores. So findings are read once, as columns (`finding_rows`), which answer
+questions until the stores change; a finding is made when it is shown.
 
 Invariants: an index answers as `strandline findings list` does over the same stores; it holds hashes of secrets and no
 byte of one; `refresh` takes over decisions without building it again. It may be used by several threads.
 """
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from strandline.errors import InvalidInput
 from strandline.findings.decisions import Decisions
+from strandline.findings.finding_rows import FindingRows, read_finding_rows
 from strandline.findings.index_columns import Columns, Mask, Rows, group_of, storable
 from strandline.findings.index_query import FindingQuery
-from strandline.findings.report_builder import RuleBook, build_report
-from strandline.findings.reports.values import Report, ReportFinding
+from strandline.findings.report_builder import RuleBook
+from strandline.findings.reports.values import Report, ReportFinding, state_name
 from strandline.pipeline.errors import BATCH_ROWS_MAX
 from strandline.pipeline.identity import FindingId
+from strandline.pipeline.triage import TriageState
 from strandline.scan.state import State
 
 SORTS = ("place", "newest", "confidence", "rule")
+OPEN = state_name(TriageState.OPEN)
 _CACHED_MAX = 32
 
 
@@ -68,17 +71,11 @@ class IndexedFinding:
 class FindingIndex:
     """The index of one report."""
 
-    def __init__(self, report: Report, gone: Iterable[ReportFinding] = ()) -> None:
-        self.facts = report.facts
-        self.current = len(report.findings)
-        self._findings = [*report.findings, *gone]
-        sources = [source.name for source in report.facts.sources]
-        self._names = [
-            sources[one.source] if row < self.current and one.source < len(sources) else one.location.source
-            for row, one in enumerate(self._findings)
-        ]
-        self._columns = Columns(self._findings, self._names, len(self._findings) - self.current)
-        self._rows = {one.finding_id: row for row, one in enumerate(self._findings)}
+    def __init__(self, rows: FindingRows) -> None:
+        self.facts = rows.facts
+        self.current = rows.current
+        self._findings = rows
+        self._columns = Columns(rows.values)
         self._lock = threading.Lock()
         self._texts: dict[tuple[str, str, str], Mask] = {}
 
@@ -88,13 +85,13 @@ class FindingIndex:
 
     def find(self, finding_id: str) -> IndexedFinding | None:
         """Return a finding by its id, or None."""
-        row = self._rows.get(finding_id)
+        row = self._findings.row_of(bytes.fromhex(finding_id))
         return None if row is None else self._indexed(row)
 
     def ids(self, query: FindingQuery) -> list[FindingId]:
         """Return the ids of the matching findings, at most as many as one decision may be about, and one more."""
         rows = np.flatnonzero(self._mask(query))[: BATCH_ROWS_MAX + 1]
-        return [FindingId(bytes.fromhex(self._findings[row].finding_id)) for row in rows]
+        return self._findings.ids(rows)
 
     def facets(self, query: FindingQuery) -> Facets:
         """Return counts for the filters of a query; a filter's own counts leave it out."""
@@ -122,11 +119,11 @@ class FindingIndex:
 
     def groups(self, query: FindingQuery, *, first: int = 0, limit: int = 100) -> tuple[int, list[SecretGroup]]:
         """Return the number of distinct secrets that match, and some of them, those at most places first."""
-        mask, secrets = self._mask(query), self._columns.secret
+        mask, secrets = self._mask(query), len(self._columns.secrets)
         rows = np.flatnonzero(mask)
-        codes = secrets.rows[rows]
-        places = np.bincount(codes, minlength=len(secrets.values))
-        begins = np.zeros(len(secrets.values), np.int64)
+        codes = self._columns.secret[rows]
+        places = np.bincount(codes, minlength=secrets)
+        begins = np.zeros(secrets, np.int64)
         begins[codes[::-1]] = rows[::-1]  # the last assignment holds: that of the first row
         matching = np.flatnonzero(places)
         ordered = matching[np.lexsort((begins[matching], -places[matching]))]
@@ -134,7 +131,7 @@ class FindingIndex:
 
     def report(self, query: FindingQuery) -> Report:
         """Return the matching findings as a report."""
-        found = [self._findings[row] for row in self._matching(query)]
+        found = self._findings.numbered(self._matching(query))
         return Report(found, RuleBook({one.rule_id for one in found}), facts=self.facts)
 
     def refresh(self, state: State, findings: Sequence[FindingId]) -> None:
@@ -143,16 +140,15 @@ class FindingIndex:
         rows = self._with_same_secrets(findings)
         for first in range(0, len(rows), BATCH_ROWS_MAX):
             part = rows[first : first + BATCH_ROWS_MAX]
-            ids = [FindingId(bytes.fromhex(self._findings[row].finding_id)) for row in part]
-            for row, own in zip(part, state.stores.triage.triage_of(state.tenant, ids), strict=True):
-                one = self._findings[row]
-                self._findings[row] = replace(one, decision=decisions.current(one.secret, own))
+            events = state.stores.triage.triage_of(state.tenant, self._findings.ids(np.array(part)))
+            for row, own in zip(part, events, strict=True):
+                self._findings.decide(row, decisions.current(self._findings.finding(row).secret, own))
         with self._lock:
-            self._columns.decide(rows, [self._findings[row].state for row in rows])
+            self._columns.decide(rows, [self._findings.finding(row).state for row in rows])
 
     def _with_same_secrets(self, findings: Sequence[FindingId]) -> list[int]:
-        known = [row for finding in findings if (row := self._rows.get(finding.hex())) is not None]
-        codes = dict.fromkeys(int(self._columns.secret.rows[row]) for row in known)
+        known = [row for finding in findings if (row := self._findings.row_of(finding)) is not None]
+        codes = dict.fromkeys(int(self._columns.secret[row]) for row in known)
         return [int(row) for code in codes for row in self._columns.of_secret(code)]
 
     def _matching(self, query: FindingQuery) -> Rows:
@@ -192,36 +188,34 @@ class FindingIndex:
         return known
 
     def _group(self, code: int, mask: Mask) -> SecretGroup:
-        rows = self._columns.of_secret(code)
+        columns = self._columns
+        rows = columns.of_secret(code)
         rows = rows[mask[rows]]
-        found = [self._findings[row] for row in rows]
+        first = self._findings.finding(int(rows[0]))
+        states = columns.state.rows[rows]
         return SecretGroup(
-            group=group_of(self._columns.secret.values[code]),
-            findings=len(found),
-            sources=tuple(sorted({self._names[row] for row in rows})),
-            paths=len({one.path for one in found}),
-            rules=tuple(sorted({one.rule_id for one in found})),
-            open=sum(one.state == "open" for one in found),
-            confidence=max(one.location.confidence for one in found),
-            first=storable(found[0].display),
+            group=group_of(bytes(first.secret)),
+            findings=len(rows),
+            sources=tuple(sorted(columns.source.values[one] for one in np.unique(columns.source.rows[rows]))),
+            paths=columns.paths_at(rows),
+            rules=tuple(sorted(columns.rule.values[one] for one in np.unique(columns.rule.rows[rows]))),
+            open=int(np.count_nonzero(states == columns.state.codes[OPEN])),
+            confidence=int(columns.confidence[rows].max()),
+            first=storable(first.display),
         )
 
     def _indexed(self, row: int) -> IndexedFinding:
-        one = self._findings[row]
-        return IndexedFinding(
-            one, storable(one.display), self._names[row], group_of(bytes(one.secret)), row >= self.current
-        )
+        one, name = self._findings.finding(row), self._columns.source
+        secret = group_of(bytes(one.secret))
+        return IndexedFinding(one, storable(one.display), name.values[name.rows[row]], secret, row >= self.current)
 
 
 def build_index(state: State) -> FindingIndex:
     """Return an index of the findings of the last scans, and of those that are gone since."""
-    report = build_report(state)
-    known = {one.finding_id for one in report.findings}
-    stored = sum(counts.findings for counts in state.stores.reads.counts_by_policy(state.tenant))
-    gone: list[ReportFinding] = []
-    if stored > len(known):
-        gone = [one for one in build_report(state, everything=True).findings if one.finding_id not in known]
-    return FindingIndex(report, gone)
+    rows = read_finding_rows(state)
+    index = FindingIndex(rows)
+    rows.forget("path", "line", "column", "display", "state", "confidence", "is_gone", "is_live", "source")
+    return index
 
 
 def _all(first: Mask, *others: Mask) -> Mask:

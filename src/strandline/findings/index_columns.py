@@ -4,7 +4,7 @@ Invariants: row numbers are the order of places, current findings first; nothing
 states, whose array is replaced as a whole, so that a reader in another thread sees the old one or the new one.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strandline.detect.results import CONFIDENCE_MAX
 from strandline.findings.index_query import FindingQuery, place_pattern
-from strandline.findings.reports.values import ReportFinding, state_name
+from strandline.findings.reports.values import Level, level_of, state_name
 from strandline.pipeline.triage import TriageState
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -21,14 +22,37 @@ Rows: TypeAlias = npt.NDArray[np.int64]
 _GROUP_DIGITS = 12
 
 
+VALUES = pa.schema(
+    [
+        *((name, pa.binary(32)) for name in ("id", "secret")),
+        *((name, pa.large_binary()) for name in ("rule", "source", "path")),
+        *((name, pa.int64()) for name in ("state", "confidence", "first_ns", "line", "column", "number", "object")),
+        *((name, pa.bool_()) for name in ("is_new", "is_gone", "is_live")),
+        *((name, pa.large_string()) for name in ("folded", "display")),
+        ("url", pa.string()),
+        ("byte_length", pa.int64()),
+    ]
+)
+"""What is known of each finding: see `FindingRows`.
+
+`folded` is its path, and that and `display` are for searches; `object` is where it is kept, null for one that is made
+of `url`, `byte_length` and the `number` of its source. Names and paths are as `sortable` gives them.
+"""
+
+
 class Coded:
     """A column with few distinct values: a code for each row, and the values by code."""
 
-    def __init__(self, values: Iterable[Any], known: Sequence[Any] = ()) -> None:
-        codes = {value: code for code, value in enumerate(known)}
-        self.rows: Rows = np.fromiter((codes.setdefault(value, len(codes)) for value in values), np.int64)
-        self.values = list(codes)
-        self.codes = codes
+    def __init__(self, rows: Rows, values: Sequence[Any]) -> None:
+        self.rows = rows
+        self.values = values
+        self.codes = {value: code for code, value in enumerate(values)}
+
+    @classmethod
+    def of_names(cls, names: pa.ChunkedArray) -> "Coded":
+        """Return a column of `sortable` names."""
+        encoded = names.combine_chunks().dictionary_encode()
+        return cls(encoded.indices.to_numpy().astype(np.int64), [*map(unsortable, encoded.dictionary.to_pylist())])
 
     def among(self, chosen: Sequence[Any]) -> Mask:
         """Return the rows that have one of some values; every row if none is given."""
@@ -42,34 +66,33 @@ class Coded:
     def counts(self, mask: Mask) -> dict[Any, int]:
         """Return how many of some rows have each value; values without any are left out."""
         found = np.bincount(self.rows[mask], minlength=len(self.values))
-        return {self.values[code]: int(found[code]) for code in np.flatnonzero(found)}
+        return {self.values[int(code)]: int(found[code]) for code in np.flatnonzero(found)}
 
 
 class Columns:
     """What findings are looked for, filtered, sorted and grouped by."""
 
-    def __init__(self, findings: Sequence[ReportFinding], names: Sequence[str], gone: int) -> None:
-        self.size = len(findings)
-        self.rule = Coded(one.rule_id for one in findings)
-        self.source = Coded(names)
-        self.state = Coded((one.state for one in findings), [state_name(state) for state in TriageState])
-        self.secret = Coded(bytes(one.secret) for one in findings)
-        self.confidence: Rows = np.fromiter((one.location.confidence for one in findings), np.int64)
-        self.level = Coded(one.level.value for one in findings)
-        self.first_ns: Rows = np.fromiter((one.first_seen_ns for one in findings), np.int64)
-        self.is_gone: Mask = np.arange(self.size) >= self.size - gone
-        self.is_new: Mask = np.fromiter((one.is_new for one in findings), np.bool_) & ~self.is_gone
-        self._paths = _texts(one.path for one in findings)
-        self._haystack = _texts(
-            f"{one.display}\n{one.rule_id}\n{name}\n{one.finding_id}" for one, name in zip(findings, names, strict=True)
-        )
-        self._by_secret: Rows = np.argsort(self.secret.rows, kind="stable")
-        self._secret_starts: Rows = np.searchsorted(
-            self.secret.rows[self._by_secret], np.arange(len(self.secret.values) + 1)
-        )
-        self._groups: dict[str, list[int]] = {}
-        for code, secret in enumerate(self.secret.values):
-            self._groups.setdefault(group_of(secret), []).append(code)
+    def __init__(self, values: pa.Table) -> None:
+        """Take findings as columns of `VALUES`."""
+        self.size = len(values)
+        self.rule = Coded.of_names(values["rule"])
+        self.source = Coded.of_names(values["source"])
+        self.state = Coded(_numbers(values["state"]), [state_name(state) for state in TriageState])
+        secrets = values["secret"].combine_chunks().dictionary_encode()
+        self.secret: Rows = secrets.indices.to_numpy().astype(np.int64)
+        self.secrets: pa.Array = secrets.dictionary
+        self.confidence = _numbers(values["confidence"])
+        levels = list(Level)
+        at = [levels.index(level_of(confidence)) for confidence in range(CONFIDENCE_MAX + 1)]
+        self.level = Coded(np.array(at)[self.confidence], [level.value for level in levels])
+        self.first_ns = _numbers(values["first_ns"])
+        self.is_gone = _mask(values["is_gone"].combine_chunks())
+        self.is_new: Mask = _mask(values["is_new"].combine_chunks()) & ~self.is_gone
+        self._paths = values["folded"].combine_chunks()
+        self._exact_paths = values["path"].combine_chunks()
+        self._haystack = _haystack(values, self.rule, self.source)
+        self._by_secret: Rows = np.argsort(self.secret, kind="stable")
+        self._secret_starts: Rows = np.searchsorted(self.secret[self._by_secret], np.arange(len(self.secrets) + 1))
         self._orders: dict[str, Rows] = {}
 
     def decide(self, rows: Sequence[int], states: Sequence[str]) -> None:
@@ -90,14 +113,28 @@ class Columns:
             found &= _mask(pc.match_like(self._paths, storable(place_pattern(query.place).casefold())))
         if query.group:
             of_group = _only(self.size, np.zeros(0, np.int64))
-            for code in self._groups.get(query.group.lower(), ()):
-                of_group[self.of_secret(code)] = True
+            for code in self._codes_of(query.group.lower()):
+                of_group[self.of_secret(int(code))] = True
             found &= of_group
         return found
+
+    def _codes_of(self, group: str) -> Rows:
+        """Return the secrets of a group: those whose hash begins with its digits."""
+        try:
+            begin = bytes.fromhex(group)
+        except ValueError:
+            begin = b""
+        if len(group) != _GROUP_DIGITS or group_of(begin) != group:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(_mask(pc.starts_with(self.secrets.cast(pa.binary()), begin)))
 
     def of_secret(self, code: int) -> Rows:
         """Return the rows of a secret, in order."""
         return self._by_secret[self._secret_starts[code] : self._secret_starts[code + 1]]
+
+    def paths_at(self, rows: Rows) -> int:
+        """Return how many paths some rows have."""
+        return len(self._exact_paths.take(pa.array(rows)).unique())
 
     def order(self, sort: str) -> Rows | None:
         """Return all rows in an order, None for that of places."""
@@ -129,8 +166,38 @@ def storable(text: str) -> str:
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
-def _texts(values: Iterable[str]) -> pa.Array:
-    return pa.array([storable(value.casefold()) for value in values], pa.large_string())
+def sortable(text: str) -> bytes:
+    """Return a text as bytes that sort as it does, also where it holds bytes that are no UTF-8."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def unsortable(data: bytes) -> str:
+    """Return the text of `sortable`."""
+    return data.decode("utf-8", "surrogatepass")
+
+
+def folded(text: str) -> str:
+    """Return a text as searches compare it."""
+    return storable(text.casefold())
+
+
+def _haystack(values: pa.Table, rule: Coded, source: Coded) -> pa.Array:
+    """Return what words are looked for in: places, rules, sources and ids."""
+    ids = values["id"].combine_chunks()
+    digits = ids.cast(pa.binary()).to_numpy(zero_copy_only=False)
+    texts = pa.array([one.hex() for one in digits], pa.large_string())
+    rules, sources = (
+        pa.array([folded(one) for one in column.values], pa.large_string()).take(pa.array(column.rows))
+        for column in (rule, source)
+    )
+    return pc.binary_join_element_wise(
+        values["display"].combine_chunks(), rules, sources, texts, pa.scalar("\n", pa.large_string())
+    )
+
+
+def _numbers(column: pa.ChunkedArray) -> Rows:
+    found: Rows = column.to_numpy()
+    return found
 
 
 def _mask(found: pa.Array) -> Mask:

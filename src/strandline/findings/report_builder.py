@@ -3,7 +3,7 @@
 Invariants: nothing is written; a stored finding outside the listed items is only in a report of everything.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
@@ -28,7 +28,8 @@ from strandline.findings.reports.values import (
     RuleFacts,
     in_order,
 )
-from strandline.pipeline.identity import FindingId, PolicyHash, RuleFingerprint, SecretHash, StableItemId
+from strandline.pipeline.errors import BATCH_ROWS_MAX
+from strandline.pipeline.identity import FindingId, OvidHash, PolicyHash, RuleFingerprint, SecretHash, StableItemId
 from strandline.pipeline.reads import Observed
 from strandline.pipeline.verifications import Verification, read_verifications
 from strandline.scan.codeowners import CodeOwners
@@ -41,11 +42,30 @@ from strandline.version import __version__
 _Order: TypeAlias = tuple[bool, int, str, int, int, str, str, str]
 
 
-class _Seen(NamedTuple):
+class SeenAt(NamedTuple):
     """An observation and the number of its source."""
 
     row: Observed
     source: int
+
+
+class Context(NamedTuple):
+    """What observations are judged by: names of rules, sources, decisions, commits, answers of providers, owners."""
+
+    names: Mapping[RuleFingerprint, str]
+    listed: Sequence[ListedSource]
+    decisions: Decisions
+    versions: Versions
+    verified: Mapping[SecretHash, Verification]
+    owners: Sequence[CodeOwners] = ()
+
+    def is_new(self, source: int, first_ns: int) -> bool:
+        """Return whether a finding became known after the scan before the last one of its source."""
+        return bool(self.listed) and first_ns > self.listed[source].previous_ns
+
+    def owners_of(self, source: int, at: Location) -> tuple[str, ...]:
+        """Return the owners of a place in a source."""
+        return self.owners[source].of(_owned_path(at)) if self.owners else ()
 
 
 def build_report(
@@ -64,15 +84,42 @@ def build_report(
     """
     listed = current_sources(state, inventories)
     open_scans = unfinished_scans(state, unfinished)
-    names = rule_names(state)
-    seen = list(_everything(state, listed) if everything else _current(state, listed, open_scans))
-    versions = versions_of(state, listed, (one.row.observation.ovid for one in seen))
+    seen = list(_everything(state, listed) if everything else current_of(state, listed, open_scans))
+    context = context_of(state, listed, open_scans, (one.row.observation.ovid for one in seen))
+    findings = in_order(findings_of(seen, context))
+    facts = facts_of(state, context.listed, open_scans)
+    rules = RuleBook({finding.rule_id for finding in findings})
+    covered = coverage_of(state, listed, open_scans) if coverage else ReportCoverage()
+    return Report(findings, rules, covered, facts)
+
+
+def context_of(
+    state: State,
+    listed: Sequence[ListedSource],
+    open_scans: Sequence[OpenScan],
+    ovids: Iterable[bytes],
+    policies: Iterable[PolicyHash] | None = None,
+) -> Context:
+    """Return what observations of some object versions are judged by; the sources of unfinished scans come last.
+
+    `policies` are those that have findings, which the stores are asked for if they are not known.
+    """
+    versions = versions_of(state, listed, ovids)
     listed = [*listed, *(source for scan in open_scans for source in scan.sources)]
-    owners = owners_of(state, listed)
-    verified = read_verifications(state.stores.state, state.tenant)
-    findings = in_order(_findings(seen, names, listed, Decisions(state), versions, verified, owners))
+    return Context(
+        rule_names(state, policies),
+        listed,
+        Decisions(state),
+        versions,
+        read_verifications(state.stores.state, state.tenant),
+        owners_of(state, listed),
+    )
+
+
+def facts_of(state: State, listed: Sequence[ListedSource], open_scans: Sequence[OpenScan]) -> ReportFacts:
+    """Return the scans of a report, and their times."""
     policies = list(dict.fromkeys(one.policy for one in listed))
-    facts = ReportFacts(
+    return ReportFacts(
         tenant=state.name,
         policy=", ".join(policy.hex() for policy in policies),
         sources=[one.source for one in listed],
@@ -80,9 +127,6 @@ def build_report(
         version=__version__,
         unfinished=[scan.facts for scan in open_scans],
     )
-    rules = RuleBook({finding.rule_id for finding in findings})
-    covered = coverage_of(state, listed, open_scans) if coverage else ReportCoverage()
-    return Report(findings, rules, covered, facts)
 
 
 def scan_report(state: State, inputs_digest: bytes, *, coverage: bool = False) -> Report:
@@ -129,37 +173,35 @@ def rule_facts(names: Iterable[str]) -> dict[str, RuleFacts]:
     return facts
 
 
-def _findings(
-    seen: Iterable[_Seen],
-    names: dict[RuleFingerprint, str],
-    listed: Sequence[ListedSource],
-    decisions: Decisions,
-    versions: Versions,
-    verified: Mapping[SecretHash, Verification],
-    owners: Sequence[CodeOwners] = (),
-) -> Iterator[ReportFinding]:
+def findings_of(seen: Iterable[SeenAt], context: Context) -> Iterator[ReportFinding]:
     """Yield each finding once, with all its places."""
-    grouped: dict[FindingId, list[_Seen]] = {}
+    grouped: dict[FindingId, list[SeenAt]] = {}
     for one in seen:
         grouped.setdefault(one.row.finding.finding_id, []).append(one)
     for group in grouped.values():
+        group.sort(key=lambda one: one.source)  # in whatever pages they came: the latest scan counts
         first = group[0]
         finding = first.row.finding
         first_ns = min(one.row.first_ns for one in group)
-        places = _places([one.row for one in group], versions)
+        places = _places([one.row for one in group], context.versions)
         yield ReportFinding(
             finding_id=finding.finding_id.hex(),
-            rule_id=names.get(finding.rule) or f"rule {finding.rule.hex()[:12]}",
+            rule_id=rule_name(context.names, finding.rule),
             secret=finding.secret,
             locations=places,
             first_seen_ns=first_ns,
-            decision=decisions.current(finding.secret, first.row.decision),
+            decision=context.decisions.current(finding.secret, first.row.decision),
             source=first.source,
-            is_new=bool(listed) and first_ns > listed[first.source].previous_ns,
-            commits=versions.span(one.row.observation.ovid for one in group),
-            owners=owners[first.source].of(_owned_path(places[0])) if owners else (),
-            verification=verified.get(finding.secret),
+            is_new=context.is_new(first.source, first_ns),
+            commits=context.versions.span(one.row.observation.ovid for one in group),
+            owners=context.owners_of(first.source, places[0]),
+            verification=context.verified.get(finding.secret),
         )
+
+
+def rule_name(names: Mapping[RuleFingerprint, str], rule: RuleFingerprint) -> str:
+    """Return the id of a rule, or a part of its fingerprint if no policy names it."""
+    return names.get(rule) or f"rule {rule.hex()[:12]}"
 
 
 def owners_of(state: State, listed: Sequence[ListedSource]) -> list[CodeOwners]:
@@ -215,31 +257,70 @@ def findings_by_id(state: State, ids: Iterable[FindingId]) -> dict[FindingId, Re
         return {}
     seen = (one for one in _everything(state, []) if one.row.finding.finding_id in wanted)
     verified = read_verifications(state.stores.state, state.tenant)
-    found = _findings(seen, rule_names(state), (), Decisions(state), Versions(), verified)
+    found = findings_of(seen, Context(rule_names(state), (), Decisions(state), Versions(), verified))
     return {FindingId(bytes.fromhex(one.finding_id)): one for one in found}
 
 
-def observations(state: State, policy: PolicyHash) -> Iterator[list[Observed]]:
-    """Yield the observations of a policy, page by page."""
-    after = None
-    while rows := state.stores.reads.observed(state.tenant, policy, after=after):
-        yield rows
-        after = rows[-1].observation.observation_id
+def observations(state: State, policy: PolicyHash, ovids: Sequence[OvidHash] | None = None) -> Iterator[list[Observed]]:
+    """Yield the observations of a policy, in some object versions or in all, page by page."""
+    for part in _batches(ovids):
+        after = None
+        while rows := state.stores.reads.observed(state.tenant, policy, part, after=after):
+            yield rows
+            after = rows[-1].observation.observation_id
 
 
-def _current(state: State, listed: Sequence[ListedSource], open_scans: Sequence[OpenScan] = ()) -> Iterator[_Seen]:
-    for policy in dict.fromkeys([*(one.policy for one in listed), *(one.policy for one in open_scans)]):
+def _batches(ovids: Sequence[OvidHash] | None) -> list[Sequence[OvidHash] | None]:
+    if ovids is None:
+        return [None]
+    return [ovids[at : at + BATCH_ROWS_MAX] for at in range(0, len(ovids), BATCH_ROWS_MAX)]
+
+
+class Among(NamedTuple):
+    """Some findings, and the object versions that they were observed in, by policy."""
+
+    findings: Collection[FindingId]
+    ovids: Mapping[PolicyHash, Sequence[OvidHash]]
+
+
+def current_of(
+    state: State,
+    listed: Sequence[ListedSource],
+    open_scans: Sequence[OpenScan] = (),
+    among: Among | None = None,
+) -> Iterator[SeenAt]:
+    """Yield the observations in what the last and the unfinished scans listed, of all findings or of some."""
+    for policy in policies_of(listed, open_scans):
         of_policy = [(number, one) for number, one in enumerate(listed) if one.policy == policy]
-        items = _items_of(open_scans, policy, len(listed))
-        for rows in observations(state, policy):
+        items = items_of(open_scans, policy, len(listed))
+        for rows in _among(state, policy, among):
             for number, one in of_policy:
                 of_source = [row for row in rows if row.observation.ovid in one.ovids]
-                yield from (_Seen(row, number) for row in judged(one, of_source))
+                yield from (SeenAt(row, number) for row in judged(one, of_source))
             if items:
-                yield from (_Seen(row, items[row.finding.item]) for row in rows if row.finding.item in items)
+                yield from (SeenAt(row, items[row.finding.item]) for row in rows if row.finding.item in items)
 
 
-def _items_of(open_scans: Sequence[OpenScan], policy: PolicyHash, first: int) -> dict[StableItemId, int]:
+def stored_of(state: State, among: Among) -> Iterator[SeenAt]:
+    """Yield all observations of some findings, as of the first source."""
+    for policy in among.ovids:
+        for rows in _among(state, policy, among):
+            yield from (SeenAt(row, 0) for row in rows)
+
+
+def policies_of(listed: Sequence[ListedSource], open_scans: Sequence[OpenScan]) -> list[PolicyHash]:
+    """Return the policies of the last and the unfinished scans, each once."""
+    return list(dict.fromkeys([*(one.policy for one in listed), *(one.policy for one in open_scans)]))
+
+
+def _among(state: State, policy: PolicyHash, among: Among | None) -> Iterator[list[Observed]]:
+    if among is None:
+        return observations(state, policy)
+    pages = observations(state, policy, among.ovids.get(policy, ()))
+    return ([row for row in rows if row.finding.finding_id in among.findings] for rows in pages)
+
+
+def items_of(open_scans: Sequence[OpenScan], policy: PolicyHash, first: int) -> dict[StableItemId, int]:
     """Return the items that unfinished scans look at under a policy, with the numbers of their sources in a report."""
     items: dict[StableItemId, int] = {}
     for scan in open_scans:
@@ -249,17 +330,19 @@ def _items_of(open_scans: Sequence[OpenScan], policy: PolicyHash, first: int) ->
     return items
 
 
-def _everything(state: State, listed: Sequence[ListedSource]) -> Iterator[_Seen]:
-    numbers = {row.finding.finding_id: number for row, number in _current(state, listed)}
+def _everything(state: State, listed: Sequence[ListedSource]) -> Iterator[SeenAt]:
+    numbers = {row.finding.finding_id: number for row, number in current_of(state, listed)}
     for counts in state.stores.reads.counts_by_policy(state.tenant):
         for rows in observations(state, counts.policy):
-            yield from (_Seen(row, numbers.get(row.finding.finding_id, 0)) for row in rows)
+            yield from (SeenAt(row, numbers.get(row.finding.finding_id, 0)) for row in rows)
 
 
-def rule_names(state: State) -> dict[RuleFingerprint, str]:
-    """Return the ids of rules by fingerprint, from every policy that has findings."""
+def rule_names(state: State, policies: Iterable[PolicyHash] | None = None) -> dict[RuleFingerprint, str]:
+    """Return the ids of rules by fingerprint, from some policies or from every one that has findings."""
     names: dict[RuleFingerprint, str] = {}
-    for counts in state.stores.reads.counts_by_policy(state.tenant):
-        record = state.stores.policies.get_policy(state.tenant, counts.policy)
+    if policies is None:
+        policies = [counts.policy for counts in state.stores.reads.counts_by_policy(state.tenant)]
+    for policy in policies:
+        record = state.stores.policies.get_policy(state.tenant, policy)
         names.update({fingerprint: name for name, fingerprint in record.rules} if record is not None else {})
     return names

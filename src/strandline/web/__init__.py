@@ -11,7 +11,7 @@ for each page, `rendering` and `charts` make text of values; `server` listens.
 
 **Trade-offs.** Pages are rendered here, with a small script of our own in the browser (`static/app.js`) and no build
 step; what works without the script: everything but live updates and keys. Findings are laid into columns
-in memory (`strandline.findings.index`), about 5 KiB each, which answer every question in milliseconds and are built
+in memory (`strandline.findings.index`), about 1.5 KiB each, which answer every question in milliseconds and are built
 again when the stores have changed; the old ones answer until then, and before the first ones a page says that it waits.
 """
 

@@ -80,6 +80,15 @@ WHERE tenant = %(tenant)s AND policy = %(policy)s AND observation_id > %(after)s
 ORDER BY observation_id
 LIMIT %(limit)s
 
+-- name: all_findings
+SELECT finding_id, item, rule, secret, committed_ns FROM findings WHERE tenant = %(tenant)s
+
+-- name: all_occurrences
+SELECT occurrence_id, finding_id, byte_offset, byte_length FROM occurrences WHERE tenant = %(tenant)s
+
+-- name: all_observations
+SELECT occurrence_id, policy, ovid, location_url FROM observations WHERE tenant = %(tenant)s
+
 -- name: coverage
 SELECT
     status, count(*),

@@ -80,6 +80,16 @@ WHERE tenant = :tenant AND policy = :policy AND observation_id > :after AND ovid
 ORDER BY observation_id
 LIMIT :limit
 
+-- name: all_findings
+-- `+tenant` reads each table from its beginning to its end: an index on the tenant has every row looked up.
+SELECT finding_id, item, rule, secret, committed_ns FROM findings WHERE +tenant = :tenant
+
+-- name: all_occurrences
+SELECT occurrence_id, finding_id, byte_offset, byte_length FROM occurrences WHERE +tenant = :tenant
+
+-- name: all_observations
+SELECT occurrence_id, policy, ovid, location_url FROM observations WHERE +tenant = :tenant
+
 -- name: coverage
 SELECT
     status, count(*),

@@ -1,0 +1,210 @@
+"""The index of the pages, built from columns, answers as reports do: on random states of each kind, and a history."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from strandline.findings.finding_rows import read_finding_rows
+from strandline.findings.index import FindingIndex, build_index
+from strandline.findings.index_query import FindingQuery
+from strandline.findings.report_builder import build_report
+from strandline.findings.reports.values import ReportFinding
+from strandline.findings.triage import decide, decide_everywhere, undo
+from strandline.pipeline.identity import FindingId
+from strandline.pipeline.stored_findings import read_stored_findings
+from strandline.pipeline.triage import TriageState
+from strandline.pipeline.verifications import Liveness, Verification, record_verifications
+from strandline.scan.state import State, open_state
+from tests.cli.git_shop import KEY, Shop
+from tests.cli.scanned import FakeSource, Items, hit, scan
+
+RULE_IDS = ("aws-access-key-id", "github-pat", "private-key")
+NAMES = (
+    "a.env",
+    "B.env",
+    "b.env",
+    "ß.txt",
+    "sub/a%20b.env",
+    "\udcff.bin",
+    "x#y=1&z",
+    "<b>\u202e.js",
+    "deep/dir/key.pem",
+)
+
+
+def items_of(chosen: random.Random, source: str) -> Items:
+    """Return random items: plain and hostile names, many findings at one path, and items that end otherwise."""
+    items: dict[str, object] = {}
+    for name in chosen.sample(NAMES, chosen.randrange(3, len(NAMES))):
+        path = f"{chosen.choice(('api', 'web'))}/{name}"
+        places = chosen.sample(range(1, 30), chosen.randrange(4))
+        commit = {"commit": "ab" * 20} if source == "git" and chosen.random() < 0.5 else {}
+        via = {"via": ("base64",)} if chosen.random() < 0.2 else {}
+        items[path] = [
+            hit(
+                *(chosen.choice(RULE_IDS), f"secret {chosen.randrange(6)}", path, line),
+                **{"confidence": chosen.randrange(11), "source": source, **commit, **via},  # type: ignore[arg-type]
+            )
+            for line in sorted(places)
+        ]
+    return items  # type: ignore[return-value]
+
+
+def fill(where: str, chosen: random.Random, key_file: Path) -> None:
+    """Leave what several scans leave: the same and other items, sources and versions, and decisions."""
+    for run in range(1, 4):
+        sources = [FakeSource("fs", "/srv/platform", items_of(chosen, "file"), version=b"%d" % chosen.randrange(2))]
+        if chosen.random() < 0.7:
+            sources.append(FakeSource("git", "service.git", items_of(chosen, "git")))
+        if chosen.random() < 0.3:
+            sources.append(FakeSource("fs", "/srv/platform/api", items_of(chosen, "file"), part_of="/srv/platform"))
+        scan(where, *sources, run=run, key_file=key_file)
+    with open_state(where, key_file=key_file) as state:
+        found = list(build_report(state, everything=True).findings)
+        chosen.shuffle(found)
+        ids = [FindingId(bytes.fromhex(one.finding_id)) for one in found]
+        decide(state, ids[:2], TriageState.CONFIRMED, who="ann", why="real")
+        decide_everywhere(state, ids[2:4], TriageState.REVOKED, who="ben")
+        undo(state, ids[1:3], who="ann")
+        answers = [(one.secret, Verification(Liveness.LIVE, 5, "api.example.org")) for one in found[4:6]]
+        record_verifications(state.stores.state, state.tenant, answers)
+
+
+def answers_of(report: list[ReportFinding], names: list[str], texts: FindingQuery) -> list[ReportFinding]:
+    """Return the findings that match, looked at one by one."""
+    return [
+        one
+        for one, name in zip(report, names, strict=True)
+        if (not texts.rules or one.rule_id in texts.rules)
+        and (not texts.states or one.state in texts.states)
+        and (not texts.sources or name in texts.sources)
+        and one.location.confidence >= texts.confidence
+        and (not texts.is_new or one.is_new)
+        and all(
+            word in f"{one.display}\n{one.rule_id}\n{name}\n{one.finding_id}".casefold()
+            for word in texts.text.casefold().split()
+        )
+    ]
+
+
+def check(state: State) -> int:
+    """Compare every answer of an index with what reports have; return how many findings are made of their rows."""
+    index, report = build_index(state), build_report(state)
+    everything = build_report(state, everything=True)
+    current = list(report.findings)
+    known = {one.finding_id for one in current}
+    gone = [replace(one, numbers={}) for one in everything.findings if one.finding_id not in known]
+    names = [report.facts.sources[one.source].name for one in current]
+    assert index.facts == report.facts
+    assert list(index.report(FindingQuery()).findings) == current, "with their numbers"
+    whole = index.page(FindingQuery(show="all"), limit=10_000)
+    assert [replace(one.finding, numbers={}) for one in whole] == [
+        *(replace(one, numbers={}) for one in current),
+        *gone,
+    ]
+    assert [one.is_gone for one in whole] == [False] * len(current) + [True] * len(gone)
+    for query in (
+        FindingQuery(text="API"),
+        FindingQuery(text="key aws"),
+        FindingQuery(text="ß"),
+        FindingQuery(rules=RULE_IDS[:1], confidence=5),
+        FindingQuery(states=("open",), sources=("service.git",)),
+        FindingQuery(states=("revoked", "confirmed")),
+        FindingQuery(is_new=True),
+    ):
+        expected = [one.finding_id for one in answers_of(current, names, query)]
+        assert [one.finding.finding_id for one in index.page(query, limit=10_000)] == expected
+        assert [one.hex() for one in index.ids(query)] == expected
+        assert index.facets(query).matching == len(expected)
+    check_groups(index, current)
+    for one in whole:
+        found = index.find(one.finding.finding_id)
+        assert found is not None
+        assert found.finding == one.finding
+    assert index.find("00" * 32) is None
+    return int(pc.sum(pc.is_null(read_finding_rows(state).values["object"])).as_py() or 0)
+
+
+def check_groups(index: FindingIndex, current: list[ReportFinding]) -> None:
+    counted = Counter(one.secret for one in current)
+    total, groups = index.groups(FindingQuery(), limit=10_000)
+    assert total == len(counted)
+    assert sorted(one.findings for one in groups) == sorted(counted.values())
+    for group in groups:
+        same = [one for one in current if one.secret.hex().startswith(group.group)]
+        assert group.paths == len({one.path for one in same})
+        assert group.rules == tuple(sorted({one.rule_id for one in same}))
+        assert group.open == sum(one.state == "open" for one in same)
+        assert group.confidence == max(one.location.confidence for one in same)
+        of_group = index.page(FindingQuery(group=group.group), limit=10_000)
+        assert [one.finding.finding_id for one in of_group] == [one.finding_id for one in same]
+
+
+def key(tmp_path: Path) -> Path:
+    """Return the file of a tenant's key."""
+    file = tmp_path / "tenant.key"
+    file.write_text("ab" * 32)
+    file.chmod(0o600)
+    return file
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_an_index_of_columns_answers_as_reports_do(tmp_path: Path, seed: int) -> None:
+    where = str(tmp_path / "state")
+    fill(where, random.Random(seed), key(tmp_path))
+    with open_state(where, key_file=key(tmp_path)) as state:
+        assert check(state), "some findings are made of their rows"
+
+
+def test_it_does_over_postgresql(postgres_schema: str, tmp_path: Path) -> None:
+    fill(postgres_schema, random.Random(1), key(tmp_path))
+    with open_state(postgres_schema, key_file=key(tmp_path)) as state:
+        assert check(state)
+
+
+def test_it_does_over_a_lake(tmp_path: Path) -> None:
+    where = f"file://{tmp_path}/lake"
+    fill(where, random.Random(2), key(tmp_path))
+    with open_state(where, key_file=key(tmp_path)) as state:
+        assert check(state)
+
+
+def test_it_does_over_a_tree_and_its_history(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.commit(app=KEY, old=f"{KEY}\n# more\nother = alpha_87654321\n")
+    shop.commit(author="Bob", app=f"\n{KEY}", old="gone")
+    shop.scan("--git", "--exit-zero")
+    shop.write(new=KEY)
+    shop.scan("--exit-zero")
+    with open_state(str(shop.state)) as state:
+        assert build_report(state).findings
+        check(state)
+
+
+def test_stored_findings_are_those_that_were_observed(tmp_path: Path) -> None:
+    where = str(tmp_path / "state")
+    fill(where, random.Random(3), key(tmp_path))
+    with open_state(where, key_file=key(tmp_path)) as state:
+        stored = read_stored_findings(state.stores, state.tenant)
+        observed = [
+            one
+            for counts in state.stores.reads.counts_by_policy(state.tenant)
+            for one in state.stores.reads.observed(state.tenant, counts.policy)
+        ]
+        expected = [
+            (
+                *(bytes(one.observation.policy), bytes(one.finding.finding_id), bytes(one.finding.item)),
+                *(bytes(one.finding.rule), bytes(one.finding.secret), bytes(one.observation.ovid), one.first_ns),
+                *(one.occurrence.byte_offset, one.occurrence.byte_length, one.observation.location_url),
+            )
+            for one in observed
+        ]
+        rows = [tuple(row.values()) for row in stored.observations.to_pylist()]
+        assert sorted(rows) == sorted(expected)
+        assert stored.decisions == {
+            one.finding.finding_id: one.decision for one in observed if one.decision is not None
+        }
