@@ -1,6 +1,8 @@
 """Restore: to the last transaction, to any, to a time; what is missing, cut off or foreign is refused."""
 
 import errno
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -131,3 +133,9 @@ def test_a_log_of_another_database_is_not_taken_for_one_of_what_is_restored(tmp_
         restore(store, Layout(store), tmp_path / "a.db")
     assert caught.value.hint
     assert not (tmp_path / "a.db").exists()
+
+
+def test_a_restore_imports_no_more_than_it_needs() -> None:
+    program = "import sys, strandline.cli.replica_restore; print(sorted({'numpy', 'apsw'} & sys.modules.keys()))"
+    ran = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert ran.stdout == "[]\n"

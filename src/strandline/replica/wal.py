@@ -17,10 +17,17 @@ all frames of a chunk are verified at once.
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
+from strandline.lazy_imports import deferred
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    _Words = npt.NDArray[np.uint32]
+else:
+    np = deferred("numpy", "replica")  # a restore reads no log, and importing it takes longer than a small restore
 
 HEADER_BYTES = 32
 FRAME_HEADER_BYTES = 24
@@ -32,7 +39,6 @@ _PAIR_BYTES = 8
 PAGE_BYTES_MIN, PAGE_BYTES_MAX = 512, 65536
 
 Buffer = bytes | bytearray | memoryview
-_Words = npt.NDArray[np.uint32]
 
 
 class WalHeader(NamedTuple):
@@ -65,9 +71,9 @@ class WalPosition(NamedTuple):
 class WalFrames(NamedTuple):
     """Committed frames: `end` is the place behind the last commit, `pages` the size of the database after it."""
 
-    numbers: _Words
+    numbers: "_Words"
     """The page numbers, frame by frame."""
-    commits: _Words
+    commits: "_Words"
     """The size of the database in pages where a frame commits, and 0 elsewhere."""
     end: WalPosition
     pages: int
@@ -173,7 +179,7 @@ def is_page_size(size: int) -> bool:
     return PAGE_BYTES_MIN <= size <= PAGE_BYTES_MAX and size & (size - 1) == 0
 
 
-def _chained(header: WalHeader, before: _Words, frames: npt.NDArray[np.uint8]) -> _Words:
+def _chained(header: WalHeader, before: "_Words", frames: "npt.NDArray[np.uint8]") -> "_Words":
     """Return the checksum that each frame must have after the one `before` it."""
     power, coefficients = _coefficients((header.page_size + _PAIR_BYTES) // _PAIR_BYTES)
     words = frames.view(">u4").astype(np.uint32) if header.is_big_endian else frames.view("<u4")
@@ -187,7 +193,7 @@ def _chained(header: WalHeader, before: _Words, frames: npt.NDArray[np.uint8]) -
 
 
 @lru_cache(maxsize=16)
-def _coefficients(pairs: int) -> tuple[tuple[tuple[np.uint32, np.uint32], ...], _Words]:
+def _coefficients(pairs: int) -> "tuple[tuple[tuple[np.uint32, np.uint32], ...], _Words]":
     """Return what a checksum and each word before the end are multiplied with, for both halves of the result.
 
     One step is s' = M s + B w with M = [[1, 1], [1, 2]] and B = [[1, 0], [1, 1]]; after n steps a checksum has
