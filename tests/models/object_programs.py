@@ -261,6 +261,12 @@ class ObjectModel:
             self._progress[number] = self._replayed(self.programs[index], answers)
         return self._progress[number]
 
+    def told_last(self, number: int) -> tuple[Fact, ...]:
+        """Return what a program was told with its last answer, or before its first request."""
+        index, answers = self._steps[number]
+        before = len(self.progress(self._numbers[index, answers[:-1]]).facts) if answers else 0
+        return self.progress(number).facts[before:]
+
     def _replayed(self, program: Program, answers: tuple[Any, ...]) -> Progress:
         facts: list[Fact] = []
         with predictable(program.name):

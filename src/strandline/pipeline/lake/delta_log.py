@@ -107,7 +107,8 @@ class DeltaLog:
         while (found := self._store.get(format_commit_key(self._table, current.version + 1))) is not None:
             self._apply(current, found.body, found.info.modified)
         if current.version < 0 and not self._is_checked:
-            self._check_beginning()
+            if self._has_begun():
+                return self.latest()
             self._is_checked = True
         self._last = current
         return TableVersion(current.version, dict(current.files), dict(current.removed))
@@ -163,12 +164,13 @@ class DeltaLog:
             raise Damaged(where, f"commit {version} cannot be read", safe="restore it from a copy") from error
         table.version = version
 
-    def _check_beginning(self) -> None:
-        """Tell a table whose first commits were removed from one that does not exist."""
-        for info in self._store.list(format_log_prefix(self._table)):
-            raise TableAltered(
-                f"{self._store.address}/tables/{self._table}", 0, f"a tool that removed it, and left {info.key}"
-            )
+    def _has_begun(self) -> bool:
+        """Tell a table whose first commits were removed from one that does not exist, or was made just now."""
+        listed = [info.key for info in self._store.list(format_log_prefix(self._table))]
+        if listed and format_commit_key(self._table, 0) not in listed:
+            where = f"{self._store.address}/tables/{self._table}"
+            raise TableAltered(where, 0, f"a tool that removed it, and left {listed[0]}")
+        return bool(listed)
 
 
 def _metadata(table: str, now_ms: int) -> dict[str, Any]:
