@@ -10,6 +10,7 @@ from strandline.pipeline.state import Put
 from strandline.pipeline.stores import Stores
 from strandline.scan.arrow_chunks import format_table, rechunked
 from strandline.scan.inventory import CHUNK_ROWS, ITEMS, InventoryPart, find_inventory
+from strandline.scan.parted.kept_stores import kept_stores
 from strandline.scan.parted.part_tasks import PlannedPart, PlanTask
 from strandline.scan.plan.planner import PLANNED, Plan, Planner
 from strandline.scan.plan.read_versions import ReadVersions, stat_cache
@@ -22,7 +23,7 @@ from strandline.scan.sources.row_index import RowIndex
 
 def plan_part(request: ScanRequest, task: PlanTask) -> PlannedPart:
     """List a part and decide about its items."""
-    with request.open_stores() as stores:
+    with kept_stores(request) as stores:
         known = known_rows(stores, request, task.known)
         planner = Planner(
             stores, request, task.parked, task.is_new, known=known, bases=task.bases, probes_share=task.tasks

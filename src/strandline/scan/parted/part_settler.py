@@ -12,6 +12,7 @@ from strandline.pipeline.stores import Stores
 from strandline.scan.arrow_chunks import format_table, parse_table, rechunked
 from strandline.scan.errors import ManifestBroken
 from strandline.scan.inventory import CHUNK_ROWS, ITEMS, format_part_key
+from strandline.scan.parted.kept_stores import kept_stores
 from strandline.scan.parted.part_planner import known_rows
 from strandline.scan.parted.part_tasks import SettleTask
 from strandline.scan.plan.planner import PLANNED
@@ -23,7 +24,7 @@ from strandline.scan.settle.sums import Summing, Sums
 
 def settle_part(request: ScanRequest, task: SettleTask) -> Sums:
     """Settle a part; store its part of the inventory, and return its sums."""
-    with request.open_stores() as stores:
+    with kept_stores(request) as stores:
         sums = _settled(stores, request, task, task.rows)
         if sums.unseen and task.rows is not None:  # what was read may stand in the notes of another run
             sums = _settled(stores, request, task, None)

@@ -1,0 +1,65 @@
+"""The stores of a process that takes part after part: those of a lake stay open, with the pages that were read.
+
+A lake's ledger is read from its pages. A task that opened it anew would read it whole, once for each part.
+
+Invariant: stores are used by one call at a time, and not again after an error, nor when the lake was made anew since.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from strandline.pipeline.sql.migrations import SchemaStatus
+from strandline.pipeline.stores import LAKES, Stores
+from strandline.scan.request import ScanRequest
+from strandline.scan.retries import retried
+
+_Kept = tuple[tuple[object, ...], SchemaStatus, Stores]
+_lock = threading.Lock()
+_kept: list[_Kept] = []
+"""At most one entry: processes work on one scan at a time."""
+
+
+@contextmanager
+def kept_stores(request: ScanRequest) -> Iterator[Stores]:
+    """Open the stores of a request, or use those of the last call of this process."""
+    if not request.address.startswith(LAKES):
+        with request.open_stores() as stores:
+            yield stores
+        return
+    named = (request.address, request.coordination, request.lease_ttl_s, request.key)
+    stores, status = _taken(named) or _opened(request)
+    try:
+        yield stores
+    except BaseException:
+        stores.close()
+        raise
+    _keep((named, status, stores))
+
+
+def _opened(request: ScanRequest) -> tuple[Stores, SchemaStatus]:
+    stores = request.open_stores()
+    return stores, stores.database.status()
+
+
+def _taken(named: tuple[object, ...]) -> tuple[Stores, SchemaStatus] | None:
+    with _lock:
+        kept = _kept.pop() if _kept else None
+    if kept is None:
+        return None
+    before, status, stores = kept
+    is_same = False
+    try:
+        is_same = before == named and retried(stores.database.status) == status
+    finally:
+        if not is_same:
+            stores.close()
+    return (stores, status) if is_same else None
+
+
+def _keep(kept: _Kept) -> None:
+    with _lock:
+        old = _kept.pop() if _kept else None
+        _kept.append(kept)
+    if old is not None:
+        old[2].close()
