@@ -10,7 +10,7 @@ decoded views of both. In each frame
     matching    one hyperscan database over all rules finds candidate windows; in a window the rule's own expression
                 decides, then keywords, characters, entropy, allowlists and validators; a confirmed secret becomes
                 a hash under the tenant's key with a confidence; of hits at one place the most specific rule wins
-    views       UTF-16, base64, hex and percent escapes, nested, each mapped back to the exact bytes
+    views       UTF-16, base64, hex and percent escapes, cells of tables, nested, each mapped back to the exact bytes
     archives    zip, tar, gzip, bzip2, xz, zstd, nested, within bounds
 
 Very many small values (cells of a table, records of a journal) are scanned together (`Engine.scan_many`), with the

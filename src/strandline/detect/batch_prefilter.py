@@ -16,9 +16,19 @@ from itertools import accumulate
 from strandline.detect.archives.members import MAGIC, MAGIC_BEGINS, kind_of
 from strandline.detect.archives.tars import BLOCK
 from strandline.detect.limits import KIB, Limits
-from strandline.detect.matching.prefilter import CHUNK_BYTES, PERCENT, RUN, STRING, Matches, Prefilter, marks_of
+from strandline.detect.matching.prefilter import (
+    CHUNK_BYTES,
+    PERCENT,
+    RUN,
+    STRING,
+    TABLES,
+    Matches,
+    Prefilter,
+    marks_of,
+)
 from strandline.detect.views.decoders import ESCAPE, hints, may_have_views, unescaped_words
 from strandline.detect.views.escapes import has_escapes
+from strandline.detect.views.tables import table_view
 
 JOINED_BYTES_MAX = 256 * KIB
 ALONE_BYTES_MIN = 16 * KIB
@@ -110,6 +120,9 @@ def _seen(lines: Lines, text: bytes, prefilter: Prefilter) -> tuple[set[int], li
         named.update(number for number, cell in enumerate(lines.cells) if b"\0" in cell)
     if STRING in marks:
         named.update(number for number, cell in enumerate(lines.cells) if has_escapes(cell))
+    if not TABLES.isdisjoint(marks):
+        every = dict.fromkeys(marks, 0)
+        named.update(number for number, cell in enumerate(lines.cells) if table_view(cell, every) is not None)
     escapes = ESCAPE.finditer(text) if PERCENT in marks else ()
     return named, list(lines.numbers(found.end() for found in escapes))
 

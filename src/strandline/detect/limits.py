@@ -9,7 +9,10 @@ from strandline.errors import InvalidInput
 from strandline.protocol.canonical import Plain
 
 ENGINE_VERSION = "strandline-scan/1"
-VIEWS = ("utf-16le", "utf-16be", "base64", "hex", "percent", "escapes", "zip", "tar", "gzip", "bzip2", "xz", "zstd")
+VIEWS = (
+    *("utf-16le", "utf-16be", "base64", "hex", "percent", "escapes", "tables"),
+    *("zip", "tar", "gzip", "bzip2", "xz", "zstd"),
+)
 KIB, MIB = 1 << 10, 1 << 20
 COMMENTS = (
     "gitleaks:allow",

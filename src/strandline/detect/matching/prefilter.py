@@ -46,10 +46,25 @@ _JOINS = rb"(?:\" ?[+.&] ?\"|' ?[+.&] ?'|[\"'] ?[+.&]\r?\n[ \t]{0,40}[\"']|[\"']
 STRING_MARK = _ESCAPES + rb"|[0-9A-Za-z_+/=-]{6}" + _JOINS + rb"[0-9A-Za-z_+/=-]{4}"
 _STRING_HINT = _ESCAPES + rb"|\" [+.&]|\"[+.&]\"|' [+.&]|'[+.&]'|\"\r?\n    |'\r?\n    "
 """What a buffer with a `STRING_MARK` has; literals cost a scan of all bytes less than the classes of the mark."""
-_MARKS = (rb"[A-Za-z0-9+/_\-]{32}", rb"%[0-9A-Fa-f]{2}", _STRING_HINT)
-RUN, PERCENT, STRING = 0, 1, 2
+_TITLES = (
+    rb"(?i)(?:pass(?:word|wd|phrase|code|wort)?|pwd|secret|token|key|credentials?)"
+    rb"[ _-]?(?:value|key|plain(?:text)?|[0-9])?[\"'`*]{0,2}[ \t]{0,40}(?:[,;|\t]|\r?\n)"
+)
+GRID_MARK = rb"-{2}:?[ \t]{0,4}[|+]"
+INSERT_MARK, COPY_MARK = rb"(?i)insert\s{1,8}(?:ignore\s{1,8})?into\s", rb"(?i)\)\s{1,8}from\s{1,8}stdin"
+_MARKS = (
+    rb"[A-Za-z0-9+/_\-]{32}",
+    rb"%[0-9A-Fa-f]{2}",
+    _STRING_HINT,
+    _TITLES,
+    GRID_MARK,
+    b"%b|%b" % (INSERT_MARK, COPY_MARK),
+)
+RUN, PERCENT, STRING, CSV, GRID, SQL = range(6)
 """Marks of a buffer, with the end of the first: a long run of base64 or hexadecimal digits; a percent escape; an escape
-in a string of JSON or a page, or a string of two literals."""
+in a string of JSON or a page, or a string of two literals; the name of a column of a CSV file; the line of dashes under
+the names of a table; a statement of SQL that has rows."""
+TABLES = frozenset({CSV, GRID, SQL})
 
 _EDGES = {Place.TEXT_START: Place.LINE_START, Place.TEXT_END: Place.LINE_END}
 

@@ -4,6 +4,7 @@
     hex        a run of 32 digits or more
     percent    a word of 16 bytes or more with %XX in it
     escapes    all lines with escapes of JSON or HTML in them (`escapes`)
+    tables     the cells of columns that hold secrets, each behind its column's name (`tables`)
     utf-16     a text with a byte order mark, or alternating with NUL; in other bytes every run of 16 characters or more
 
 A part that decodes to nothing readable (a hash, an identifier) is no view and is not counted.
@@ -28,9 +29,11 @@ from strandline.detect.archives.members import kind_of
 from strandline.detect.frames import Locate, Span
 from strandline.detect.limits import KIB, Limits
 from strandline.detect.matching.databases import Database
-from strandline.detect.matching.prefilter import PERCENT, RUN, STRING
+from strandline.detect.matching.prefilter import PERCENT, RUN, STRING, TABLES
 from strandline.detect.views.escapes import NAME as ESCAPES
 from strandline.detect.views.escapes import escape_view
+from strandline.detect.views.tables import NAME as CELLS
+from strandline.detect.views.tables import table_view
 from strandline.detect.views.utf16 import utf16_views
 
 RUN_MIN, PERCENT_MIN = 32, 16
@@ -113,8 +116,8 @@ def views(data: bytes, marks: Mapping[int, int], budget: DecodeBudget, *, is_too
     """Yield the views of a buffer, or count them if it is nested too deep; `marks` come from the prefilter."""
     spans: Counter[str] = Counter()
     for view in _candidates(data, marks, budget):
-        # A text in UTF-16 and unescaped lines are the file itself, never larger: the bounds of an entry hold for them.
-        is_whole = view.name.startswith("utf-16") or view.name == ESCAPES
+        # Texts in UTF-16, unescaped lines and cells are the file itself: the bounds of an entry hold for them.
+        is_whole = view.name.startswith("utf-16") or view.name in (ESCAPES, CELLS)
         bytes_max = budget.limits.entry_bytes_max if is_whole else budget.bytes_left
         if is_too_deep or len(view.data) > bytes_max or spans[view.name] >= budget.limits.view_spans_max:
             budget.skipped += 1
@@ -130,6 +133,7 @@ def may_have_views(data: bytes, marks: Mapping[int, int]) -> bool:
         b"\0" in data
         or PERCENT in marks
         or STRING in marks
+        or (not TABLES.isdisjoint(marks) and table_view(data, marks) is not None)
         or (RUN in marks and bool(hints(data[marks[RUN] - RUN_MIN :])))
     )
 
@@ -141,6 +145,8 @@ def _candidates(data: bytes, marks: Mapping[int, int], budget: DecodeBudget) -> 
         yield from _percent_views(data, marks[PERCENT] - 3, budget)
     if STRING in marks and (unescaped := escape_view(data)) is not None:
         yield View(*unescaped)
+    if not TABLES.isdisjoint(marks) and (cells := table_view(data, marks)) is not None:
+        yield View(*cells)
     if b"\0" in data:
         yield from (View(*view) for view in utf16_views(data))
 

@@ -13,13 +13,13 @@ linear in the buffer, however long its lines are.
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
 
 from strandline.detect.frames import Locate, Span
 from strandline.detect.matching.databases import Database
 from strandline.detect.matching.prefilter import STRING_MARK
+from strandline.detect.views.pieces import Pieces
 
 NAME = "escapes"
 _NEAR = 1_024
@@ -47,7 +47,7 @@ def _database() -> Database:
 
 def escape_view(data: bytes) -> tuple[str, bytes, Locate] | None:
     """Return the view of a buffer's escaped lines, or None if it has none."""
-    pieces = _Pieces()
+    pieces = Pieces()
     for first, last in _regions(data):
         at = first
         for mark in _MARK.finditer(data, first, last):
@@ -56,36 +56,6 @@ def escape_view(data: bytes) -> tuple[str, bytes, Locate] | None:
             at = mark.end()
         pieces.add(data[at:last] + b"\n", at)
     return (NAME, b"".join(pieces.parts), pieces.locate) if pieces.parts else None
-
-
-class _Pieces:
-    """Parts of a view with their offsets in it and in the buffer; `ends` has the buffer's end of a decoded mark."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self._size = 0
-        self._starts: list[int] = []
-        self._sources: list[int] = []
-        self._ends: list[int | None] = []
-
-    def add(self, part: bytes, source: int, end: int | None = None) -> None:
-        self.parts.append(part)
-        self._starts.append(self._size)
-        self._sources.append(source)
-        self._ends.append(end)
-        self._size += len(part)
-
-    def locate(self, start: int, end: int) -> Span:
-        """Return the span of the buffer that a span of the view was decoded from."""
-        first, last = self._piece(start), self._piece(end - 1)
-        stop = self._ends[last]
-        if stop is None:
-            stop = self._sources[last] + end - self._starts[last]
-        begin = self._sources[first]
-        return begin if self._ends[first] is not None else begin + start - self._starts[first], stop
-
-    def _piece(self, position: int) -> int:
-        return bisect_right(self._starts, position) - 1
 
 
 def _regions(data: bytes) -> Iterator[Span]:

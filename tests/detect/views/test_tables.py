@@ -1,0 +1,145 @@
+"""Cells of tables: each is read behind its column's name, and found at its own bytes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from strandline.detect import Engine, load_builtin
+from strandline.detect.matching.prefilter import CSV, GRID, SQL
+from strandline.detect.views.tables import table_view
+from tests.detect.fakes import KEY, engine_of
+from tests.effort import examples
+
+MARKS = {CSV: 0, GRID: 0, SQL: 0}
+RULES = """
+[[rules]]
+id = "assigned"
+description = "a password that is assigned"
+regex = '''(?i)(?:password|passwd|api_key): "([^"\\n]{5,40})"'''
+secretGroup = 1
+keywords = ["passw", "api_key"]
+"""
+SHOWN = {
+    "csv": b"id,name,password\n1,jo,<harbor-1>\n2,al,<tide;two>\n",
+    "csv-quoted": b'"id";"note";"Password"\r\n1;"a;b";"<harbor-1>"\r\n',
+    "csv-behind-a-title": b"# exported\n\xc3\xa4\nname\tAPI Key\nshop\t<harbor-1>\n",
+    "csv-with-a-mark": b"\xef\xbb\xbfpassword,name\n<harbor-1>,jo\n",
+    "markdown": (
+        b"# Logins\n\n| Login | Password |\n|:---|---:|\n| ops | `<harbor-1>` |\n| al | **<tide-two>** |\n\n| a | b |\n"
+    ),
+    "markdown-open": b"Login | Password\n--- | ---\nops | <harbor-1>\n",
+    "psql": b" id | password \n----+----------\n  1 | <harbor-1>\n(1 row)\n",
+    "mysql": b"+----+----------+\n| id | password |\n+----+----------+\n|  1 | <harbor-1> |\n+----+----------+\n",
+    "insert": b"INSERT INTO `users` (`id`, `password`, `at`) VALUES\n(1, '<harbor-1>', NOW()),\n(2, '<it''s>', 1);\n",
+    "insert-in-words": b"insert ignore into [db].[u] (passwd, id)\n values (N'<harbor-1>', 1), (E'<b\\'c-two>', 2)",
+    "create": (
+        b"CREATE TABLE IF NOT EXISTS `users` (\n `id` int(11) NOT NULL,\n `fee` decimal(8,2) DEFAULT '0',\n"
+        b" `password` varchar(9),\n"
+        b" PRIMARY KEY (`id`)\n) ENGINE=InnoDB;\nINSERT INTO `users` VALUES (1,0.5,'<harbor-1>'),(2,1,'<tide-two>');\n"
+    ),
+    "copy": b"COPY public.users (id, password) FROM stdin;\n1\t<harbor-1>\n2\t\\N\n\\.\n3\tharbor-9\n",
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_cell_is_found_at_its_own_bytes(name: str) -> None:
+    shown = SHOWN[name]
+    data = shown.replace(b"<", b"").replace(b">", b"")
+    result = engine_of(RULES).scan(data)
+    found = sorted(data[found.start : found.end] for found in result.findings if found.via == ("tables",))
+    assert found == sorted(part.split(b">")[0] for part in shown.split(b"<")[1:])
+    assert result.coverage.is_whole
+    assert engine_of(RULES).may_find(data)
+    assert list(engine_of(RULES).suspects([b"a", data, b"b,c"], ["", "", ""])) == [1]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"id,name\n1,harbor-1\n",
+        b"id,password_hash\n1,harbor-1\n",
+        b"id,password\n1,harbor-1,too-many\n",
+        b"1,2,3\n4,5,6\n7,8,9\nid,password\n1,harbor-1\n",
+        b"def login(user, password):\n    return harbor(user, password)\n",
+        b"password, then a sentence of many words that goes on\nharbor-one, and more\n",
+        b"| Field | Type |\n|---|---|\n| password | string |\n",
+        b"\n\n\nno table | password\n- - - | - - -\nx | harbor-1\n",
+        b"INSERT INTO users VALUES (1, 'harbor-1');\n",
+        b"INSERT INTO users (id, password) SELECT id, old FROM harbor;\n",
+        b"COPY users (id, name) FROM stdin;\n1\tharbor-1\n\\.\n",
+        b"id,password\n1,abc\n",
+    ],
+)
+def test_what_is_no_cell_of_a_secret_is_not_read(data: bytes) -> None:
+    assert table_view(data, MARKS) is None
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_view_is_made_for_its_marks_alone(name: str) -> None:
+    data = b"a text\n" * 3 * (name[:2] != "cs") + SHOWN[name]
+    assert [mark for mark in MARKS if table_view(data, {mark: 0}) is not None] == [
+        {"cs": CSV, "ma": GRID, "ps": GRID, "my": GRID, "in": SQL, "cr": SQL, "co": SQL}[name[:2]]
+    ]
+
+
+@examples(100)
+@given(
+    parts=st.lists(
+        st.sampled_from(
+            [
+                *(
+                    "id,password\n",
+                    "x,harbor-1\n",
+                    '"',
+                    ",",
+                    "|",
+                    "\n",
+                    "'",
+                    "(",
+                    ")",
+                    "\\",
+                    "|---|---|\n",
+                    "| id | password |\n",
+                ),
+                *(
+                    "INSERT INTO u (id, password) VALUES ",
+                    "(1, 'harbor-1')",
+                    ";",
+                    "COPY u (a, password) FROM stdin;\n",
+                    "\t",
+                ),
+                "INSERT INTO u VALUES ",
+                "CREATE TABLE u (id int, password text)",
+            ]
+        ),
+        max_size=30,
+    )
+)
+def test_every_cell_of_a_view_is_in_the_buffer_where_it_says(parts: list[str]) -> None:
+    data = "".join(parts).encode()
+    view = table_view(data, MARKS)
+    if view is None:
+        return
+    _, text, locate = view
+    at = 0
+    for line in text.splitlines(keepends=True):
+        start = at + line.index(b": ") + 3
+        first, last = locate(start, at + len(line) - 2)
+        assert data[first:last] == text[start : at + len(line) - 2]
+        at += len(line)
+
+
+def test_work_is_linear_in_statements_that_never_end() -> None:
+    table_view(b"INSERT INTO u (id, password) VALUES ('" * 20_000, MARKS)
+    table_view(b"INSERT INTO u (id, password) VALUES (\"''" * 20_000, MARKS)
+    table_view(b"|" + b"--|" * 300_000 + b"\n", MARKS)
+
+
+def test_the_rules_read_weak_and_strong_cells_and_leave_hashes_and_types() -> None:
+    engine = Engine(load_builtin().only(["generic-password", "generic-weak-password"]), key=KEY)
+    data = (
+        b"login,password,role\njo,rZ7-kQ91vw,ops\nal,harborline,dev\n"
+        b"bo,$2b$12$abcdefghijklmnopqrstuuJHGFDSAQWERTYUIOPLKJHGFDSAZXCVB,dev\nfoo,string,dev\nbar,changeme,dev\n"
+    )
+    found = [(found.rule_id, data[found.start : found.end]) for found in engine.scan(data, "users.csv").findings]
+    assert found == [("generic-password", b"rZ7-kQ91vw"), ("generic-weak-password", b"harborline")]
