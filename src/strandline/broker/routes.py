@@ -4,7 +4,7 @@ Invariants: subjects are bytes; everything comes and goes in batches that keep t
 of it is called on the server's own thread. The caller of `Routes` sends no message before its promise is durable.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -76,8 +76,11 @@ Cancel = Callable[[], None]
 class Routes(Protocol):
     """Where the messages of one account go."""
 
-    def subscribe(self, pattern: bytes, sink: Sink) -> Cancel:
-        """Send what clients publish on subjects of a pattern to a sink; it gets nothing of `send` and `deliver`."""
+    def subscribe(self, pattern: bytes | Sequence[bytes], sink: Sink) -> Cancel:
+        """Send what clients publish on subjects of a pattern to a sink; it gets nothing of `send` and `deliver`.
+
+        Of several patterns, no two may overlap.
+        """
 
     def has_interest(self, subject: bytes, queue: bytes = b"") -> bool:
         """Tell whether a client listens on a subject; with a queue, whether one does so in that queue group."""

@@ -6,19 +6,21 @@ Invariants: an empty token, white space, or a control character is never valid. 
 longer token it is an ordinary character, as nats-server has it.
 """
 
+import re
 from collections.abc import Callable, Iterable
 
 from strandline.wire.errors import InvalidSubject
 
 ANY = "*"
 REST = ">"
+_REFUSED = re.compile("[\0- \x7f]")
 
 
 def validate_subject(subject: str, *, wildcards: bool = False) -> str:
     """Return the subject; `InvalidSubject` if no server would take it, or if it is a pattern and may not be."""
     if not subject:
         raise InvalidSubject(subject, "is empty")
-    if any(char <= " " or char == "\x7f" for char in subject):
+    if _REFUSED.search(subject):
         raise InvalidSubject(subject, "has white space or a control character")
     tokens = subject.split(".")
     if "" in tokens:

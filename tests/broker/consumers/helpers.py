@@ -1,6 +1,6 @@
 """What the tests of consumers share: routes that write down what they are given, and a stream with its consumers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -116,7 +116,7 @@ class RecordingRoutes:
 
     # Routes
 
-    def subscribe(self, pattern: bytes, sink: Sink) -> Cancel:
+    def subscribe(self, pattern: bytes | Sequence[bytes], sink: Sink) -> Cancel:
         raise NotImplementedError
 
     def has_interest(self, subject: bytes, queue: bytes = b"") -> bool:

@@ -40,6 +40,18 @@ def test_a_sink_hears_runs_and_a_client_the_same_messages() -> None:
     assert msgs(listener.heard()) == [(subject, b"7", *rest) for subject, *rest in sent]
 
 
+def test_a_sink_of_several_patterns_hears_each_message_once_until_it_is_cancelled() -> None:
+    world, basket = InMemoryServer(), Basket()
+    cancel = world.router.subscribe([b"s.1", b"s.2", b"t.*"], basket)
+    publisher = world.client()
+    subjects = [b"s.1", b"s.3", b"t.1", b"s.2", b"t", b"s.1"]
+    publisher.say(format_pubs([(subject, b"", b"", b"%d" % n) for n, subject in enumerate(subjects)]))
+    assert [int(n) for n in basket.payloads] == [0, 2, 3, 5]
+    cancel()
+    publisher.say(format_pubs([(subject, b"", b"", b"") for subject in subjects]))
+    assert len(basket.payloads) == 4
+
+
 def test_messages_of_several_routes_keep_their_order_for_whoever_hears_both() -> None:
     world, basket, other = InMemoryServer(), Basket(), Basket()
     world.router.subscribe(b"s.>", basket)

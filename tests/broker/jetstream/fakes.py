@@ -30,11 +30,15 @@ class FakeRoutes:
         self.watchers: list[tuple[bytes, Callable[[], None]]] = []
         self.deaf = False
 
-    def subscribe(self, pattern: bytes, sink: Sink) -> Cancel:
+    def subscribe(self, pattern: bytes | Sequence[bytes], sink: Sink) -> Cancel:
         """Let a sink hear what is published."""
-        entry = (pattern, sink)
-        self.sinks.append(entry)
-        return lambda: self.sinks.remove(entry) if entry in self.sinks else None
+        entries = [(each, sink) for each in ((pattern,) if isinstance(pattern, bytes) else pattern)]
+        self.sinks += entries
+
+        def cancel() -> None:
+            self.sinks = [each for each in self.sinks if each not in entries]
+
+        return cancel
 
     def has_interest(self, subject: bytes, queue: bytes = b"") -> bool:
         """Tell whether a test said that somebody listens, or somebody has asked for an answer there."""

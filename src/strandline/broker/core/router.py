@@ -285,11 +285,18 @@ class Router:
 
     # `Routes`
 
-    def subscribe(self, pattern: bytes, sink: Sink) -> Cancel:
-        """Subscribe a sink to a pattern; return what cancels it."""
-        subscription = SinkSubscription(sink)
-        self._sublist.add(pattern, subscription)
-        return lambda: self._sublist.remove(pattern, subscription)
+    def subscribe(self, pattern: bytes | Sequence[bytes], sink: Sink) -> Cancel:
+        """Subscribe a sink to a pattern, or to several that do not overlap; return what cancels it."""
+        subscription, sublist = SinkSubscription(sink), self._sublist
+        patterns = (pattern,) if isinstance(pattern, bytes) else pattern
+        for each in patterns:
+            sublist.add(each, subscription)
+
+        def cancel() -> None:
+            for each in patterns:
+                sublist.remove(each, subscription)
+
+        return cancel
 
     def has_interest(self, subject: bytes, queue: bytes = b"") -> bool:
         """Tell whether some client is subscribed to a subject; with a queue, whether one is in that queue group."""

@@ -120,7 +120,7 @@ class Sublist(Generic[E, R]):
 
     def _forget(self, pattern: bytes) -> None:
         head, _, last = pattern.rpartition(b".")
-        if last in (ANY, REST) or ANY in head.split(b"."):
+        if last in (ANY, REST) or (ANY in head and ANY in head.split(b".")):
             self.forget_all()
             return
         self._exact.pop(pattern, None)

@@ -27,7 +27,7 @@ class Subscription:
 
 
 class SinkSubscription:
-    """A sink, subscribed to one of its patterns."""
+    """A sink, subscribed to a pattern or to several that do not overlap."""
 
     __slots__ = ("sink",)
 

@@ -163,8 +163,7 @@ class JetStream:
             cancel()
         self.publish_gathered(self.clock.now_ns())
         for sink in self._sinks.values():
-            for cancel in sink.cancels:
-                cancel()
+            sink.cancel()
         with contextlib.ExitStack() as rest:  # each of them, even if an earlier one fails
             for end in (self.completions.run, self.streams.close, self.consumers.close, self.snapshots.close):
                 rest.callback(end)
@@ -368,10 +367,7 @@ class JetStream:
             self._observe(stream)
             self._sinks.changed()
         if sink.subjects != stream.config.subjects:
-            for cancel in sink.cancels:
-                cancel()
-            sink.subjects = stream.config.subjects
-            sink.cancels = [self.routes.subscribe(each.encode(), sink) for each in sink.subjects]
+            sink.listen(stream.config.subjects, self.routes)
             self._sinks.changed()
         self._maintenance.changed(sink, self.clock.now_ns())
         self._loss_reports.begin(stream, self.clock.now_ns())
@@ -404,8 +400,7 @@ class JetStream:
         if sink is None:
             return
         sink.is_gone = True
-        for cancel in sink.cancels:
-            cancel()
+        sink.cancel()
         self._recovery.end(name)
         self.failures.pop(name, None)
         self._sinks.changed()

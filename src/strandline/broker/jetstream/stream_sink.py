@@ -14,7 +14,7 @@ from strandline.broker.api.json_text import write_json
 from strandline.broker.api.responses import PubAck
 from strandline.broker.api.schema import to_json
 from strandline.broker.jetstream.completion_queue import CompletionLine
-from strandline.broker.routes import Cancel, Deliveries, Inbound
+from strandline.broker.routes import Cancel, Deliveries, Inbound, Routes
 from strandline.broker.streams import PublishBatch, Published, Stream
 from strandline.broker.streams.headers import EXPECTED_LAST_SEQ, EXPECTED_LAST_SUBJECT_SEQ
 from strandline.wire import FrameBatch, matcher
@@ -57,7 +57,8 @@ class StreamSink:
         self.stream = stream
         self.line = line
         self.subjects: tuple[str, ...] = ()
-        self.cancels: list[Cancel] = []
+        self.matches = matcher(())
+        self.cancel: Cancel = _nothing
         self.gathered: list[Inbound] = []
         self.is_gone = False
         self.has_expiry = False
@@ -71,6 +72,12 @@ class StreamSink:
         self._has_domain = bool(domain)
         if domain:
             self._head = self._head.removesuffix('"seq":') + f'"domain":{write_json(domain).decode()},"seq":'
+
+    def listen(self, subjects: tuple[str, ...], routes: Routes) -> None:
+        """Subscribe to some subjects in the place of the former ones."""
+        self.cancel()
+        self.subjects, self.matches = subjects, matcher(subjects)
+        self.cancel = routes.subscribe([each.encode() for each in subjects], self)
 
     def take(self, messages: Inbound) -> None:
         """Gather messages until the end of the cycle."""
@@ -137,6 +144,10 @@ class StreamSink:
         return _asked(replies, [to_json(PubAck(error=refusal, stream=self.name))] * len(replies))
 
 
+def _nothing() -> None:
+    """Cancel nothing."""
+
+
 class StreamSinks(dict[str, StreamSink]):
     """The sinks of an account by stream, and which of them keep a subject.
 
@@ -154,7 +165,7 @@ class StreamSinks(dict[str, StreamSink]):
             if len(self._listeners) >= LISTENERS_MAX:
                 self._listeners.clear()
             text = subject.decode(errors="surrogateescape")
-            found = [sink for sink in self.values() if matcher(sink.subjects)(text)]
+            found = [sink for sink in self.values() if sink.matches(text)]
             self._listeners[subject] = found
         return found
 
