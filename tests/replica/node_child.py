@@ -20,6 +20,8 @@ from strandline.objects import open_objects
 from strandline.replica import DatabaseSetAside, MaintenancePolicy, Node, NotLeading, Role, RoleChanged
 
 TIMING = LeaseTiming(ttl_s=1.5, renew_s=0.3, margin_s=0.2, poll_s=0.05)
+MAINTENANCE = MaintenancePolicy((0.5, 2.0, 10.0), 5.0)
+"""So often that a node which starts again restores few files, however many were written."""
 PAUSE_S = 0.005
 
 
@@ -80,7 +82,7 @@ def main(folder: Path, name: str, *, is_jumping: bool) -> None:
         name,
         timing=TIMING,
         follow_every_s=0.05,
-        maintenance=MaintenancePolicy((0.5, 2.0, 10.0), 5.0),
+        maintenance=MAINTENANCE,
     )
     node.events.subscribe(tell)
     ended = threading.Event()

@@ -207,6 +207,7 @@ def test_wall_clocks_that_jump_an_hour_change_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign("failover")
+@pytest.mark.timeout(7200)
 def test_nothing_acknowledged_is_lost_in_200_failovers(tmp_path: Path) -> None:
     chance = random.Random(14)
     cluster = check_failovers(tmp_path, [chance.choice(STEPS) for _ in range(FAILOVERS)])

@@ -24,7 +24,7 @@ from strandline.objects import open_objects
 from strandline.replica import Node, RoleChanged
 from strandline.replica import node as node_module
 from strandline.replica.routing import AsgiRouting, WsgiRouting
-from tests.replica.node_child import TIMING, say
+from tests.replica.node_child import MAINTENANCE, TIMING, say
 from tests.replica.routing.fakes import PATIENT
 from tests.waiting import PATIENCE_S
 
@@ -97,7 +97,15 @@ def main(folder: Path, name: str, kind: str, lease: str) -> None:
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
     say("address", address)
     store = open_objects(f"file://{folder}/replica")
-    node = Node(folder / f"{name}.db", store, name, address=address, timing=TIMINGS[lease], follow_every_s=0.05)
+    node = Node(
+        folder / f"{name}.db",
+        store,
+        name,
+        address=address,
+        timing=TIMINGS[lease],
+        follow_every_s=0.05,
+        maintenance=MAINTENANCE,
+    )
     node.events.subscribe(tell)
     ended = threading.Event()
     with node:

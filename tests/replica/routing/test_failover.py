@@ -220,6 +220,7 @@ def test_a_hand_over_refuses_no_write_and_a_kill_loses_nothing_acknowledged(tmp_
 
 
 @pytest.mark.campaign("failover")
+@pytest.mark.timeout(7200)
 def test_nothing_acknowledged_through_the_proxy_is_lost_in_100_failovers(tmp_path: Path) -> None:
     chance = random.Random(14)
     begun_s = time.monotonic()
