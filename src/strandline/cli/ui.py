@@ -79,6 +79,7 @@ By = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Who decide
 
 
 def ui(  # noqa: PLR0913, PLR0917 - one for each option
+    ctx: typer.Context,
     state: StateOption = None,
     tenant: TenantOption = DEFAULT_TENANT,
     key_file: KeyFileOption = None,
@@ -107,6 +108,7 @@ def ui(  # noqa: PLR0913, PLR0917 - one for each option
     The address that is printed has a token in it, without which no page is shown. Nothing can be changed without
     --allow-changes. Ctrl-C ends it.
     """
+    from strandline.cli.alarm_options import alarms_of  # noqa: PLC0415 - it imports receivers
     from strandline.cli.fold_options import connection_settings  # noqa: PLC0415 - it imports folds
     from strandline.cli.ui_pages import Shown, serve_pages  # noqa: PLC0415 - it needs the extra `web`
     from strandline.web import Listening  # noqa: PLC0415 - the same
@@ -118,4 +120,4 @@ def ui(  # noqa: PLR0913, PLR0917 - one for each option
         connection_settings(creds, nats_tls_ca, nats_tls_cert, nats_tls_key, TIMEOUT_S),
         *(journal or (), fold or (), replica or (), demo),
     )
-    serve_pages(shown, listening, allow_changes=allow_changes, by=by, as_json=as_json)
+    serve_pages(shown, listening, alarms_of(ctx), allow_changes=allow_changes, by=by, as_json=as_json)

@@ -7,8 +7,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from strandline.alarms import AlarmWatch, Condition
 from strandline.cli.ending_signals import ending_signals
 from strandline.cli.output import print_line, to_json
+from strandline.cli.scan_alarms import STOPPED
 from strandline.cli.state_options import DEFAULT_STATE
 from strandline.errors import InvalidInput
 from strandline.nats import NatsSettings
@@ -39,11 +41,16 @@ class Shown:
     demo: bool
 
 
-def serve_pages(shown: Shown, listening: Listening, *, allow_changes: bool, by: str | None, as_json: bool) -> None:
-    """Serve the pages, print their address, and wait for a signal."""
+def serve_pages(
+    shown: Shown, listening: Listening, alarms: AlarmWatch, *, allow_changes: bool, by: str | None, as_json: bool
+) -> None:
+    """Serve the pages, print their address, and wait for a signal; `alarms` tell of scans that were killed."""
     listening.check()
     with ExitStack() as stack, ending_signals() as ending:
         parts = stack.enter_context(_parts(shown))
+        if parts.scans is not None and not shown.demo:
+            alarms.add(KilledScans(parts.scans))
+        stack.enter_context(alarms)
         bound = bind(listening)
         access = access_of(listening, bound.getsockname()[1], allow_changes=allow_changes)
         site = Site(access, parts, who=by or _user())
@@ -54,6 +61,31 @@ def serve_pages(shown: Shown, listening: Listening, *, allow_changes: bool, by: 
             print_line(f"Open {access.entry}")
             print("Ctrl-C ends it.", file=sys.stderr)
         ending.wait()
+
+
+class KilledScans:
+    """The alarm for scans that were killed: those tell nothing themselves.
+
+    It is the one that a scan raises that ends with an error, so that either is raised once, and the end of the scan
+    resolves both.
+    """
+
+    def __init__(self, scans: ScanPart) -> None:
+        self._scans = scans
+        self._is_told = False
+
+    def __call__(self) -> Iterator[Condition]:
+        """Yield the problem while there is one, and that it is over when no scan is unfinished."""
+        facts, subject = self._scans.value, str(self._scans.state.address)
+        if facts is None:
+            return
+        if facts.left:
+            self._is_told = True
+            problem = "a scan is not finished, and no process works on it: it was killed, or its machine is gone"
+            yield Condition(STOPPED, subject, problem)
+        elif self._is_told and not facts.unfinished:
+            self._is_told = False
+            yield Condition(STOPPED, subject, None)
 
 
 @contextmanager

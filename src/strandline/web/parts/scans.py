@@ -26,6 +26,8 @@ from strandline.scan.unfinished import read_unfinished
 from strandline.web.polling import Need, Polled, Series
 
 RUNS_SHOWN = 200
+IDLE_S = 60.0
+"""A run whose work nobody holds for so long was left: its processes were killed, or their machines are gone."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,11 @@ class RunFacts:
         """Return the number of its shards."""
         return self.active + self.done + self.split + self.parked
 
+    @property
+    def is_idle(self) -> bool:
+        """Return whether the run of an unfinished scan has shards to do, and no worker holds a lease of one."""
+        return self.status == RunStatus.ACTIVE and bool(self.name) and self.active > 0 and self.leased == 0
+
 
 @dataclass(frozen=True)
 class ScanFacts:
@@ -65,13 +72,16 @@ class ScanFacts:
     policy: str = ""
     unfinished: tuple[UnfinishedFacts, ...] = ()
     runs: tuple[RunFacts, ...] = ()
+    left: tuple[int, ...] = ()
+    """The runs that no process works on any more."""
+
     coverage: ReportCoverage = field(default_factory=ReportCoverage, compare=False)
 
 
 class ScanPart(Polled[ScanFacts]):
     """The state of scans at an address."""
 
-    def __init__(self, state: State, *, every_s: float = 1.0) -> None:
+    def __init__(self, state: State, *, every_s: float = 1.0, idle_s: float = IDLE_S) -> None:
         super().__init__("scans", state.stores.database.describe(), self._look, every_s=every_s)
         self.state = state
         self._index: FindingIndex | None = None
@@ -81,6 +91,8 @@ class ScanPart(Polled[ScanFacts]):
         self._ready = threading.Event()
         self._rates: dict[int, tuple[Series, Series]] = {}
         self._over: dict[int, RunFacts] = {}
+        self._idle_s = idle_s
+        self._idle_since: dict[int, float] = {}
 
     @property
     def index(self) -> FindingIndex:
@@ -146,6 +158,15 @@ class ScanPart(Polled[ScanFacts]):
             for run in facts.runs
             if run.parked and run.status == RunStatus.ACTIVE
         ]
+        found += [
+            Need(
+                f"the scan of {run.name} is not finished, and no process works on it: the same command goes on",
+                f"/runs/{run.run}",
+                is_urgent=True,
+            )
+            for run in facts.runs
+            if run.run in facts.left
+        ]
         missed = facts.coverage.items(Status.FAILED, Status.SKIPPED, Status.PARTIAL)
         if missed:
             found.append(Need(f"{missed:,} items were not scanned in full", "/coverage"))
@@ -188,8 +209,15 @@ class ScanPart(Polled[ScanFacts]):
             policy=facts.policy,
             unfinished=facts.unfinished,
             runs=runs,
+            left=self._left(runs),
             coverage=facts.coverage,
         )
+
+    def _left(self, runs: tuple[RunFacts, ...]) -> tuple[int, ...]:
+        """Return the runs that were idle at every look for long enough: between two shards any run is, for a moment."""
+        now = time.monotonic()
+        self._idle_since = {run.run: self._idle_since.get(run.run, now) for run in runs if run.is_idle}
+        return tuple(run for run, since in self._idle_since.items() if now - since >= self._idle_s)
 
     def _runs(self) -> tuple[RunFacts, ...]:
         coordinator, tenant = self.state.stores.coordinator, self.state.tenant
