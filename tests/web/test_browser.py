@@ -90,6 +90,19 @@ def test_every_page_is_shown_without_an_error_and_fits_a_phone(browser: Browser,
         page = shown.open(path)
         assert page.locator("h1").count() == 1, path
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        here = page.locator("nav[aria-label='Pages'] [aria-current]")
+        assert here.evaluate("(link) => link.getBoundingClientRect().right <= innerWidth"), path
+    page = shown.open("/findings?q=netrc")
+    assert page.locator("select[name=confidence]").evaluate("(field) => field.offsetHeight") < 60
+    page.locator("[data-row] a").first.click()
+    page.wait_for_selector("#h-places")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the longest path, and an id"
+    page = shown.open("/runs")
+    page.locator("main a[href*='/runs/']").first.click()
+    page.wait_for_selector(".legend")
+    tall = page.locator(".legend span").evaluate_all("(all) => all.map((one) => one.offsetHeight)")
+    assert len(tall) == 5
+    assert len(set(tall)) == 1, "no entry of the legend is laid out as something else"
     context.close()
     assert not shown.said
 

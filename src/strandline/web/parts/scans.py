@@ -27,7 +27,7 @@ from strandline.web.polling import Need, Polled, Series
 
 RUNS_SHOWN = 200
 IDLE_S = 60.0
-"""A run whose work nobody holds for so long was left: its processes were killed, or their machines are gone."""
+"""A run without a lease for so long has no process: it was killed, or its machine is gone."""
 
 
 @dataclass(frozen=True)
