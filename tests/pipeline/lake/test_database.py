@@ -9,12 +9,16 @@ from strandline.errors import Damaged, FormatError, InvalidInput
 from strandline.objects import ConditionsIgnored, LocalObjects, MemoryObjects, StoreRefused
 from strandline.objects.contracts import Buffer
 from strandline.pipeline.findings import FindingsBatch
-from strandline.pipeline.lake import ForeignPrefix, LakeDatabase, ListRefused
+from strandline.pipeline.lake import ForeignPrefix, LakeDatabase, ListRefused, MarkerMissing
+from strandline.pipeline.lake import database as lake_database
+from strandline.pipeline.lake.compaction import Compaction
 from strandline.pipeline.lake.layout import MARKER, format_log_prefix, format_pages_prefix, format_values_prefix
 from strandline.pipeline.lake.state_log import INLINE_BYTES_MAX
+from strandline.pipeline.policy import Policy
 from strandline.pipeline.state import Put
 from strandline.pipeline.stores import NoPipeline, open_stores
 from strandline.pipeline.verify import verify
+from strandline.testing.coordination_helpers import WHOLE, begin
 from strandline.testing.persistence_helpers import POLICY, TENANT, after, batch_of, done, found, scope_of, writer_of
 
 
@@ -75,6 +79,70 @@ def test_without_the_right_to_list_it_says_which_right_is_missing() -> None:
     with pytest.raises(ListRefused, match="cannot be listed") as refused:
         LakeDatabase("s3://bucket/prefix", store=store).migrate()
     assert "s3:ListBucket" in str(refused.value.hint)
+
+
+def test_a_lake_that_may_not_be_listed_any_more_is_refused_before_anything_is_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = MemoryObjects()
+    monkeypatch.setattr(lake_database, "open_objects", lambda _: store)
+    with LakeDatabase("memory://") as database:
+        database.migrate()
+    before = [info.key for info in store.list()]
+    store.faults.fail("list", StoreRefused("memory://", "access denied"))
+    with pytest.raises(ListRefused, match="cannot be listed") as refused:
+        open_stores("memory://")
+    assert "s3:ListBucket" in str(refused.value.hint)
+    assert [info.key for info in store.list()] == before
+
+
+@pytest.mark.parametrize("kept", ["pages/", "coordination/", "state/", "policies/", "tables/", "compaction/"])
+def test_a_lake_whose_marker_was_deleted_is_not_taken_for_other_data(tmp_path: Path, kept: str) -> None:
+    """Whatever else is left of it: nothing is written, and with its marker it is what it was."""
+    address, row = lake_at(tmp_path), found()
+    with open_stores(address) as stores:
+        begin(stores.coordinator, WHOLE)
+        stores.findings.register_policy(TENANT, Policy({"a": {"pattern": "a"}}, {}, [], "1").record)
+        stores.findings.upsert_batch(batch_of(row))
+        stores.state.apply_batch(TENANT, [Put(b"key", b"value")])
+    with LakeDatabase(address) as database:
+        Compaction(database).run()
+    store = LocalObjects(tmp_path / "lake")
+    objects = {info.key: store.get(info.key) for info in store.list()}
+    for key in objects:
+        if not key.startswith(kept):
+            store.delete(key)
+    left = [info.key for info in store.list()]
+    assert left
+    with pytest.raises(MarkerMissing, match="deleted in part") as refused:
+        open_stores(address, migrate=True)
+    assert MARKER in str(refused.value.hint)
+    assert [info.key for info in store.list()] == left
+    for key, stored in objects.items():
+        if stored is not None and key not in left:
+            store.put(key, stored.body)
+    with open_stores(address) as stores:
+        assert stores.state.multi_get(TENANT, [b"key"]) == [b"value"]
+        assert stores.reads.history(TENANT, row.finding.finding_id) is not None
+
+
+def test_a_data_file_that_was_deleted_is_damage_for_readers_compactions_and_verify(tmp_path: Path) -> None:
+    address = lake_at(tmp_path)
+    with open_stores(address) as stores:
+        stores.ledger.batch_upsert([done("a")], after=after([done("a")]))
+    with LakeDatabase(address) as database:
+        Compaction(database, grace_s=0).run()
+        (gone,) = (info.key for info in database.store.list("tables/ledger/") if info.key.endswith(".parquet"))
+        database.store.delete(gone)
+    with open_stores(address) as stores, pytest.raises(Damaged, match=r"\.parquet"):
+        stores.ledger.list_done_hashes(TENANT, POLICY)
+    with open_stores(address) as stores:
+        stores.ledger.batch_upsert([done("b")], after=after([done("b")]))  # what workers do goes on
+    with LakeDatabase(address) as database:
+        with pytest.raises(Damaged, match=r"\.parquet"):
+            Compaction(database, grace_s=0).run()
+        assert {problem.table for problem in verify(database, lambda _: None).problems} == {"storage"}
+        assert list(database.store.list("pages/ledger/"))
 
 
 def test_two_commands_that_make_a_lake_at_once_make_one(tmp_path: Path) -> None:

@@ -228,3 +228,18 @@ def test_what_is_no_inventory_or_not_whole_is_refused(store: ObjectStore) -> Non
     store.put(inventory.files[1].key, as_csv(ROWS[:1]))
     with pytest.raises(InputUnusable, match="checksum"):
         list(inventory.objects(store, Counter()))
+
+
+def test_objects_of_an_inventory_that_are_gone_are_said_and_all_others_are_scanned(
+    store: ObjectStore, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("logs/a b+c.txt", b"alpha_001")
+    manifest = deliver(store, "Parquet", ROWS, WRITERS["Parquet"])
+    monkeypatch.setattr(objects_module, "opened", lambda _: nullcontext(store))
+    source = ObjectSource.at("s3://source/logs", inventory=f"s3://reports/{manifest}")
+    outcome = scanned(request_for(state, source))
+    assert (outcome.codes, len(outcome.findings)) == ({Problem.VANISHED: 1}, 1)
+    assert outcome.statuses[DoneStatus.FAILED_RETRYABLE] == 1
+    assert not outcome.is_whole
+    store.put("logs/é.txt", b"alpha_002")
+    assert len(scanned(request_for(state, source)).findings) == 2, "once it is back it is scanned"

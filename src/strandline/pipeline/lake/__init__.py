@@ -19,7 +19,7 @@ bytes a row, and all findings. Batches of scanner state follow one another: an e
 tenant on S3. Keys of tenants cannot be rotated in a lake. Times of commits are those of the writers' clocks.
 """
 
-from strandline.pipeline.lake.database import ForeignPrefix, LakeDatabase, ListRefused
+from strandline.pipeline.lake.database import ForeignPrefix, LakeDatabase, ListRefused, MarkerMissing
 from strandline.pipeline.lake.findings import LakeFindings
 from strandline.pipeline.lake.ledger import LakeLedger
 from strandline.pipeline.lake.page_cache import PageCache
@@ -34,5 +34,6 @@ __all__ = [
     "LakeReads",
     "LakeState",
     "ListRefused",
+    "MarkerMissing",
     "PageCache",
 ]

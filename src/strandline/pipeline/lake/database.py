@@ -16,7 +16,7 @@ from strandline.clock import Clock, SystemClock
 from strandline.errors import FormatError
 from strandline.objects import ObjectConflict, ObjectStore, StoreRefused, open_objects, probe_conditions
 from strandline.objects.probe import PROBE_PREFIX
-from strandline.pipeline.lake.layout import MARKER
+from strandline.pipeline.lake.layout import COMPACTION, MARKER, is_ours
 from strandline.pipeline.sql.migrations import Applied, Migration, SchemaStatus
 
 FORMAT = 1
@@ -31,6 +31,18 @@ class ForeignPrefix(FormatError):
             where,
             f"holds other data, such as {key!r}, and no pipeline",
             hint="give a prefix of its own, such as s3://bucket/strandline; nothing was written",
+        )
+        self.key = key
+
+
+class MarkerMissing(FormatError):
+    """The prefix holds objects of a pipeline, and not the marker that says so."""
+
+    def __init__(self, where: str, key: str) -> None:
+        super().__init__(
+            where,
+            f"was deleted in part: it has objects of a pipeline, such as {key!r}, and no {MARKER}",
+            hint=f"restore {MARKER} and what else was deleted, from a copy or older versions; nothing was written",
         )
         self.key = key
 
@@ -73,8 +85,9 @@ class LakeDatabase:
             return []
         with self._listing():
             for info in self.store.list():
-                if not info.key.startswith(PROBE_PREFIX) and info.key != MARKER:
-                    raise ForeignPrefix(self.describe(), info.key)
+                if info.key.startswith(PROBE_PREFIX) or info.key == MARKER:
+                    continue
+                raise (MarkerMissing if is_ours(info.key) else ForeignPrefix)(self.describe(), info.key)
         probe_conditions(self.store)
         marker = {"strandline": "pipeline", "format": FORMAT, "created_ns": self.clock.now_ns()}
         try:
@@ -84,10 +97,12 @@ class LakeDatabase:
         return [_CREATED]
 
     def status(self) -> SchemaStatus:
-        """Return the format of the lake; a later one is refused."""
+        """Return the format of the lake; a later one is refused, and so is one that may not be listed."""
         marker = self._marker()
         if marker is None:
             return SchemaStatus([], [_CREATED])
+        with self._listing():  # before anything is begun: without it pages would be written that no reader finds
+            next(iter(self.store.list(COMPACTION)), None)
         return SchemaStatus([Applied(FORMAT, "lake", b"", marker)], [])
 
     def close(self) -> None:

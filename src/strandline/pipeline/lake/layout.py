@@ -38,6 +38,13 @@ _PAGE = re.compile(
     r"-([0-9a-f]{16})-([0-9a-f]{16})-([0-9a-f]{16})-([0-9a-f]{32})\.parquet"
 )
 
+_OURS = re.compile(
+    r"compaction/(clock|[0-9a-f]{32}\.json)"
+    r"|coordination/(runs|shards)/[0-9a-f]{64}/.*"
+    r"|(state|policies)/[0-9a-f]{64}/.*"
+    r"|tables/(ledger|findings|occurrences|observations|triage)/.*"
+)
+
 
 class PageName(NamedTuple):
     """The name of a page: its table, the beginnings of its tenant and policy, its writer, and a digest of its rows."""
@@ -75,6 +82,11 @@ def parse_page(key: str) -> PageName | None:
     known: dict[str, PageTable] = {"ledger": "ledger", "findings": "findings", "triage": "triage"}
     ids = bytes.fromhex(tenant), bytes.fromhex(policy)
     return PageName(known[table], *ids, run_id, shard_id, fence, bytes.fromhex(digest))
+
+
+def is_ours(key: str) -> bool:
+    """Return whether a key is one that only a lake has."""
+    return parse_page(key) is not None or _OURS.fullmatch(key) is not None
 
 
 def format_scope(tenant: TenantId, policy: PolicyHash) -> str:
