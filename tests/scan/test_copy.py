@@ -1,5 +1,9 @@
 """Copies between SQLite, PostgreSQL and lakes are exact, may be repeated and resumed, and never mix keys."""
 
+import uuid
+from collections.abc import Callable
+from functools import partial
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +11,7 @@ import pytest
 
 from strandline.errors import Conflict, InvalidInput
 from strandline.objects import MemoryObjects, ObjectStore
+from strandline.pipeline import copy as copy_module
 from strandline.pipeline.coordination.objects import ObjectRecords
 from strandline.pipeline.coordination.record_store import Result
 from strandline.pipeline.coordination.sqlite import SqliteRecords
@@ -34,9 +39,11 @@ from strandline.testing.persistence_helpers import (
     found,
 )
 from tests.effort import Part, parts
+from tests.pipeline.databases import databases
 from tests.pipeline.lake.faulty import Killed, Mortal
 from tests.scan.things import Things
 from tests.scan.threaded_workers import made, request_for, scanned
+from tests.servers_postgres import PostgresServer
 
 
 def everything(address: str) -> dict[str, Any]:
@@ -135,6 +142,79 @@ def test_a_copy_that_was_killed_is_finished_by_the_same_command(
         opened["store"] = store
         copy_state(source, "memory://")
         assert everything("memory://") == wanted, f"killed at write {number}"
+
+
+KINDS = ("sqlite", "postgres", "lake")
+
+
+@pytest.mark.parametrize(("kind", "into"), list(permutations(KINDS, 2)))
+def test_a_copy_between_any_two_that_was_killed_is_finished_exactly(
+    source: str,
+    kind: str,
+    into: str,
+    tmp_path: Path,
+    postgres_server: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It dies inside of writes, where the time of a row is asked for, and between them."""
+    wanted = everything(source)
+    dying = Dying(monkeypatch)
+    with databases(postgres_server) as create:
+
+        def fresh(store: str) -> str:
+            name = f"copy{uuid.uuid4().hex}"
+            return {
+                "sqlite": lambda: str(tmp_path / f"{name}.db"),
+                "postgres": lambda: create(name),
+                "lake": lambda: f"file://{tmp_path}/{name}",
+            }[store]()
+
+        begin_at, counted = fresh(kind), fresh(into)
+        copy_state(source, begin_at)
+        steps = dying.count(lambda: copy_state(begin_at, counted, dying.step))
+        assert steps > 20
+        for quarter in (1, 2, 3):
+            target = fresh(into)
+            with pytest.raises(Killed):
+                dying.at(quarter * steps // 4, partial(copy_state, begin_at, target, dying.step))
+            copy_state(begin_at, target)
+            assert everything(target) == wanted, f"killed at step {quarter * steps // 4} of {steps}"
+        assert everything(begin_at) == wanted
+
+
+class Dying:
+    """Counts the steps of a copy, and kills it at one of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._steps = 0
+        self._last: int | None = None
+        now_ns = copy_module._CopyClock.now_ns  # noqa: SLF001 - asked for inside of writes
+
+        def dying(clock: Any) -> int:  # noqa: ANN401 - the clock of a copy
+            self.step()
+            return now_ns(clock)
+
+        monkeypatch.setattr(copy_module._CopyClock, "now_ns", dying)  # noqa: SLF001
+
+    def count(self, copy: Callable[[], object]) -> int:
+        """Return the number of steps of a whole copy."""
+        self._steps, self._last = 0, None
+        copy()
+        return self._steps
+
+    def at(self, step: int, copy: Callable[[], object]) -> None:
+        """Kill a copy at a step."""
+        self._steps, self._last = 0, step
+        try:
+            copy()
+        finally:
+            self._last = None
+
+    def step(self, *_: object) -> None:
+        """Count a step, which may be the last one."""
+        self._steps += 1
+        if self._steps == self._last:
+            raise Killed
 
 
 def test_results_under_another_key_are_not_mixed(source: str, tmp_path: Path) -> None:

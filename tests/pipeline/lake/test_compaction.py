@@ -261,3 +261,21 @@ def test_records_and_names_come_back() -> None:
     assert parse_record(format_record(["a"], ["b"]), "x") == {"pages": ["a"], "replaced": ["b"]}
     assert parse_commit_key(format_commit_key("ledger", 12)) == 12
     assert parse_commit_key("tables/ledger/_delta_log/_last_checkpoint") is None
+
+
+@pytest.mark.parametrize("skew_s", [-10 * 365 * 86_400, 10 * 365 * 86_400], ids=["behind", "ahead"])
+def test_workers_and_compactions_whose_clocks_are_wrong_lose_nothing_and_delete_nothing_early(skew_s: int) -> None:
+    """Times of commits are those of the writers, the first one of a row counts; what may go is by the store's clock."""
+    store, _ = filled()
+    wrong = ManualClock(CLOCK.now_ns())
+    wrong.advance(skew_s)
+    skewed = LakeDatabase("memory://", store=store, clock=wrong)
+    write_some(open_lake(skewed), "cde", fence=7)
+    before, pages = everything(store), pages_of(store)
+    assert [len(rows) for rows in before["ledger"]] == [5, 5]
+    assert Compaction(skewed).run().deleted == 0
+    assert pages_of(store) == pages
+    assert everything(store) == before
+    Compaction(skewed, grace_s=0).run()
+    assert pages_of(store) == []
+    assert everything(store) == before

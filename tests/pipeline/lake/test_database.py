@@ -102,7 +102,7 @@ def test_a_lake_whose_marker_was_deleted_is_not_taken_for_other_data(tmp_path: P
     address, row = lake_at(tmp_path), found()
     with open_stores(address) as stores:
         begin(stores.coordinator, WHOLE)
-        stores.findings.register_policy(TENANT, Policy({"a": {"pattern": "a"}}, {}, [], "1").record)
+        stores.policies.register_policy(TENANT, Policy({"a": {"pattern": "a"}}, {}, [], "1").record)
         stores.findings.upsert_batch(batch_of(row))
         stores.state.apply_batch(TENANT, [Put(b"key", b"value")])
     with LakeDatabase(address) as database:
