@@ -1,4 +1,4 @@
-"""A corpus that takes some seconds to scan, and what a scan of it leaves behind, in either database."""
+"""A corpus that takes some seconds to scan, and what a scan of it leaves behind, in any kind of state."""
 
 import base64
 import io
@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.journal import Journal
+from strandline.pipeline.lake import LakeDatabase
+from strandline.pipeline.lake.stores import open_lake
 from strandline.pipeline.stores import open_stores
 from strandline.scan.state import tenant_named
 from tests.spark.lives import Life
@@ -96,10 +98,14 @@ class Watch:
 
     def __init__(self, address: str) -> None:
         self._stores = open_stores(address, migrate=True)
+        database = self._stores.database
+        self._pages = open_lake(database).cache if isinstance(database, LakeDatabase) else None
         self._ledger = "ledger" if self._stores.database.dialect == "sqlite" else "ledger_entries"
 
     def committed(self) -> int:
         """Return how many items are in the ledger."""
+        if self._pages is not None:
+            return sum(len(self._pages.ledger(*scope).table()) for scope in self._pages.scopes())
         query = f"SELECT count(*) FROM {self._ledger}"  # noqa: S608 - one of two names
         rows: list[Any] = self._stores.sql.read(lambda connection: connection.execute(query).fetchall())
         return int(rows[0][0])

@@ -5,8 +5,10 @@ Each seed is printed, and names the victims and the moments; the moments are cou
 
 import random
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,8 +17,16 @@ import psutil
 import psycopg
 import pytest
 
+from strandline.errors import Conflict
+from strandline.objects import open_objects
+from strandline.pipeline.lake import LakeDatabase
+from strandline.pipeline.lake.compaction import GRACE_S, Compaction
+from strandline.pipeline.verify import verify
+from tests import tally
 from tests.pipeline.databases import databases
+from tests.pipeline.lake.faulty import Killed, Mortal
 from tests.servers_postgres import PostgresServer
+from tests.servers_seaweed import SeaweedServer, fresh_address, running_seaweed
 from tests.servers_spark import SparkCluster
 from tests.spark.killed_world import LEASE_S, Corpus, Watch, coverage, plant, watching
 from tests.spark.lives import Life, Lives, living, pause, wait_for
@@ -227,6 +237,73 @@ def configured(settings: Mapping[str, str]) -> list[str]:
     return [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
 
 
+def kill_compaction(lake: str, source: random.Random) -> Strike:
+    """Return a strike that kills a compaction at one of its requests, while another one runs beside it."""
+
+    def strike(_: Life) -> bool:
+        dies_at, beside = source.randint(1, 12), threading.Thread(target=compact, args=(lake,))
+        beside.start()
+        with closing(open_objects(lake)) as store, suppress(Killed, Conflict):
+            Compaction(LakeDatabase(lake, store=Mortal(store, dies_at, after=source.random() < 0.5))).run()
+        beside.join()
+        return True
+
+    strike.__name__ = "kill_compaction"
+    return strike
+
+
+def compact(lake: str, grace_s: float = GRACE_S) -> None:
+    """Run a compaction; another one may be faster each time."""
+    with LakeDatabase(lake) as database, suppress(Conflict):
+        Compaction(database, grace_s=grace_s).run()
+
+
+def restart_store(server: SeaweedServer) -> Strike:
+    """Return a strike that kills the store of objects and starts it again."""
+
+    def strike(_: Life) -> bool:
+        server.kill()
+        time.sleep(1.0)
+        server.start()
+        return True
+
+    strike.__name__ = "restart_store"
+    return strike
+
+
+def second_driver(lives: Lives) -> Strike:
+    """Return a strike that starts another scan of the same beside the first, which ends well."""
+
+    def strike(_: Life) -> bool:
+        other = lives.start("--without-spark")
+        code = other.wait()
+        assert code == 0, other.err
+        return True
+
+    strike.__name__ = "second_driver"
+    return strike
+
+
+@pytest.fixture
+def own_seaweed(monkeypatch: pytest.MonkeyPatch) -> Iterator[SeaweedServer]:
+    """Run a store that a test may kill, for this process and those that it starts."""
+    with running_seaweed() as server:
+        for name, value in server.environ.items():
+            monkeypatch.setenv(name, value)
+        with closing(open_objects(fresh_address())) as objects:
+            objects.put("made", b"")
+        yield server
+
+
+def compacted_rows(lake: str) -> Rows:
+    """Return the rows of a lake after it was compacted twice, the second time with nothing kept that was replaced."""
+    compact(lake, 0)
+    compact(lake, 0)
+    with watching(lake) as watch:
+        assert verify(LakeDatabase(lake), lambda _: None).problems == []
+        return watch.rows()
+
+
 class TwoHosts(SparkCluster):
     """A cluster whose workers have addresses of their own: Spark runs no copy of a task on a host where it runs."""
 
@@ -267,6 +344,33 @@ def test_a_scan_on_postgres_that_is_struck_anywhere_comes_to_the_same(
         if campaign(calm, state, seed, [kill_worker, kill_driver], last=["--without-spark"]).hits_in_the_middle:
             return
     raise AssertionError("no strike came in the middle of a scan")
+
+
+@pytest.mark.timeout(3600)
+def test_a_scan_on_a_lake_that_is_struck_anywhere_comes_to_the_same(calm: Calm, own_seaweed: SeaweedServer) -> None:
+    """A compaction is killed beside it, too, and the store is restarted; what is left is done without Spark."""
+    for seed in range(14, 18):  # a scan may be done before the first strike; then another one is disturbed
+        lake, source = fresh_address(), random.Random(seed)
+        strikes = [kill_compaction(lake, source), kill_worker, restart_store(own_seaweed), kill_driver]
+        done = campaign(calm, lake, seed, strikes, last=["--without-spark"])
+        assert compacted_rows(lake) == calm.rows
+        if done.hits_in_the_middle:
+            return
+    raise AssertionError("no strike came in the middle of a scan")
+
+
+@pytest.mark.campaign("lake-kills")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(50))
+def test_many_kills_on_a_lake(calm: Calm, own_seaweed: SeaweedServer, two_hosts: list[str], seed: int) -> None:
+    """On a standalone cluster with speculation: executors, drivers, workers, the store, compactions, zombies."""
+    source, lake = random.Random(seed), fresh_address()
+    strikes = [kill_compaction(lake, source), restart_store(own_seaweed), *VICTIMS, kill_executor]
+    with living(calm.corpus.arguments(lake), **own_seaweed.environ) as others:
+        victims = [source.choice([*strikes, second_driver(others)]) for _ in range(4)]
+        done = campaign(calm, lake, 300 + seed, victims, more=two_hosts, early=True)
+    assert compacted_rows(lake) == calm.rows
+    tally.count("strikes", len(done.hits))
 
 
 @pytest.mark.long
