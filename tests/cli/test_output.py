@@ -28,6 +28,12 @@ def test_a_record_becomes_one_json_object(capsys: pytest.CaptureFixture[str]) ->
     assert json.loads(capsys.readouterr().out) == {"path": "a/b", "mode": "RED", "point": {"x": 1}, "none": None}
 
 
+def test_a_record_within_a_record_is_shown_by_its_names(capsys: pytest.CaptureFixture[str]) -> None:
+    emit({"leader": {"name": "a", "epoch": 1}, "followers": [{"name": "b"}, {"name": "c"}], "kept": []}, as_json=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [["leader", "name", "a,", "epoch", "1"], ["followers", "name", "b"], ["name", "c"], ["kept", "[]"]]
+
+
 def test_what_has_no_json_form_is_refused() -> None:
     with pytest.raises(TypeError, match="bytes has no JSON form"):
         to_json({"value": b"x"})

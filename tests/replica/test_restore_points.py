@@ -110,6 +110,12 @@ def test_any_plan_is_contiguous_and_ends_where_it_should(last: int, chance: rand
         assert after.min_txid <= before.max_txid + 1 <= after.max_txid
 
 
+def test_a_transaction_behind_the_last_one_is_no_gap() -> None:
+    with pytest.raises(RestorePointMissing, match="its last transaction is 2, and not 3") as caught:
+        plan_restore([file(0, 1, 1), file(0, 2, 2)], 3)
+    assert caught.value.hint
+
+
 def test_a_plan_takes_few_files() -> None:
     files = [file(9, 1, 10), file(1, 11, 20), file(2, 11, 30), *(file(0, txid, txid) for txid in range(11, 33))]
     assert [(one.level, one.max_txid) for one in plan_restore(files)] == [(9, 10), (2, 30), (0, 31), (0, 32)]

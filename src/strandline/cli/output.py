@@ -90,7 +90,16 @@ def _console() -> "rich_console.Console":
 
 
 def _cell(value: object) -> "rich_text.Text":
-    return rich_text.Text("" if value is None else str(value))  # Text, so that brackets in data are not read as markup
+    return rich_text.Text(_shown(value))  # Text, so that brackets in data are not read as markup
+
+
+def _shown(value: object) -> str:
+    """Return a value as people read it: a record within a record as its names and values, several of them in lines."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+        return "\n".join(map(_shown, value))
+    return "" if value is None else str(value)
 
 
 def _plain(value: object) -> object:

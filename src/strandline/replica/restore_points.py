@@ -49,7 +49,11 @@ def plan_restore(files: Sequence[LtxFile], txid: int | None = None, *, address: 
 
     It begins with the latest whole database and goes on with whatever reaches furthest.
     """
-    target = max((file.max_txid for file in files), default=0) if txid is None else txid
+    last = max((file.max_txid for file in files), default=0)
+    target = last if txid is None else txid
+    if 0 < last < target:
+        hint = "ask for that one or an earlier one, or wait until more is shipped"
+        raise RestorePointMissing(address, f"its last transaction is {last}, and not {target}", hint=hint)
     usable = sorted((file for file in files if file.max_txid <= target), key=lambda file: file.min_txid)
     whole = max((file for file in usable if file.is_whole), key=lambda file: (file.max_txid, file.level), default=None)
     if whole is None:
