@@ -79,8 +79,9 @@ class Oracle:
     def write(self, log: MemoryLog, kind: UpdateKind, key: str, value: bytes, now_ns: int, ttl_s: float | None) -> None:
         record = log.append(kind, key, value, now_ns, ttl_s)
         self.changed[key] = record.revision
-        self.past.setdefault(key, {None}).add(value)
-        if kind is UpdateKind.PUT and value:
+        past = self.past.setdefault(key, {None})
+        if kind is UpdateKind.PUT:
+            past.add(value)
             self.values[key] = record
         else:
             self.values.pop(key, None)
@@ -333,7 +334,7 @@ class SimulatedFold:
             surely = {key: row.value for key, row in rows.items() if key not in missable}
             return surely | {key: value for key, value in self.shelf.values.items() if key in missable}
         self.log.expire(self.clock.now_ns())
-        listed = (record for record in self.log.latest() if record.kind is UpdateKind.PUT and record.value)
+        listed = (record for record in self.log.latest() if record.kind is UpdateKind.PUT)
         found = {record.key: record.value for record in listed if self.scope.has(record.key.encode())}
         return found | {key: value for key, value in self.shelf.values.items() if key in self.unread}
 

@@ -13,6 +13,7 @@ import pytest
 
 from strandline.kv import InvalidKey, StoreConfig, memory, memory_log, memory_watch, validate_key
 from strandline.kv.entries import UpdateKind
+from strandline.kv.memory import MemoryWriter
 from strandline.kv.memory_log import MemoryLog, Record
 from strandline.kv.memory_watch import MemoryWatch
 from strandline.testing import (
@@ -112,8 +113,17 @@ def _creates_over_values(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(memory, "_is_live", lambda record: record is not None and record.kind is UpdateKind.PUT and False)
 
 
-def _lists_tombstones(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(memory, "_is_live", lambda record: record is not None and record.kind is UpdateKind.PUT)
+def _takes_empty_values_for_none(patch: pytest.MonkeyPatch) -> None:
+    live = memory._is_live  # noqa: SLF001 - what is broken here
+    patch.setattr(memory, "_is_live", lambda record: live(record) and bool(record.value))
+
+
+def _leaves_an_empty_value(patch: pytest.MonkeyPatch) -> None:
+    def write(writer: MemoryWriter, call: str, kind: UpdateKind, *rest: Any, **more: Any) -> Any:  # noqa: ANN401 - the real one's
+        return whole(writer, call, UpdateKind.PUT if call == "delete_with_version" else kind, *rest, **more)
+
+    whole = MemoryWriter._write  # noqa: SLF001 - what is broken here
+    patch.setattr(MemoryWriter, "_write", write)
 
 
 def _says_it_never_evicts(patch: pytest.MonkeyPatch) -> None:
@@ -207,7 +217,8 @@ BROKEN: dict[str, tuple[Patch, str]] = {
     "revisions come back": (_reuses_revisions, "values_expire_with_the_bucket_s_age"),
     "versions are not compared": (_ignores_versions, "update_wants_the_version_of_the_last_write"),
     "create overwrites": (_creates_over_values, "create_wants_a_key_without_a_value"),
-    "tombstones are listed": (_lists_tombstones, "deleting_with_a_version_leaves_a_tombstone_with_its_own"),
+    "empty values are none": (_takes_empty_values_for_none, "an_empty_value_is_a_value"),
+    "a delete leaves a value": (_leaves_an_empty_value, "deleting_with_a_version_is_a_delete_of_that_version_only"),
     "eviction is denied": (_says_it_never_evicts, "a_cursor_before_what_is_kept_has_expired"),
     "batches are too large": (_one_more_than_asked, "batches_are_no_larger_than_asked_for"),
     "any key is taken": (_takes_any_key, "keys_that_no_server_takes_are_refused"),

@@ -147,14 +147,12 @@ class FoldBatch:
 
     @staticmethod
     def from_updates(updates: UpdateBatch) -> "FoldBatch":
-        """Return a bucket's updates as changes of a fold; a put of an empty value is a bucket's tombstone: a delete."""
-        empty = (lengths_of(updates.value_column) == 0) & (updates.kinds == UpdateKind.PUT)
-        kinds = np.where(empty, np.uint8(UpdateKind.DELETE), updates.kinds) if empty.any() else updates.kinds
+        """Return a bucket's updates as changes of a fold."""
         expires_ns = updates.expires_ns
         if expires_ns is not None:
             expires_ns = np.where(updates.kinds == UpdateKind.PUT, expires_ns, np.uint64(0))
         versions = version_column(updates.versions, expires_ns)
-        return FoldBatch(updates.key_column, updates.value_column, versions, kinds)
+        return FoldBatch(updates.key_column, updates.value_column, versions, updates.kinds)
 
 
 def records_of(rows: PutColumns, prefix: bytes = b"") -> tuple[list[bytes], list[bytes]]:

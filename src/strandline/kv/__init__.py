@@ -5,14 +5,14 @@ silence what retention has removed. A write that compares a version is refused w
 is always a class or a code, never a text.
 
 **Parts.** `contracts` has the Protocols, `entries` the values, `config` a bucket's settings. `MemoryConnection` is the
-full twin: revisions, history, retention by count, bytes and age, time to live, tombstones, purge markers, the resume
-window, and faults on demand. `strandline.kv.nats` is the adapter for NATS servers. `strandline.testing.check_kv_store`
-tells whether a backend of your own keeps the contract.
+full twin: revisions, history, retention by count, bytes and age, time to live, markers of deletes, the resume window,
+and faults on demand. `strandline.kv.nats` is the adapter for NATS servers. `strandline.testing.check_kv_store` tells
+whether a backend of your own keeps the contract.
 
 **Columns.** `UpdateBatch` is how many updates travel; one object per update is for those who ask for it.
 
-**Trade-offs.** An empty value is a tombstone and cannot be stored as a value. A prefix is whole tokens, because that is
-what a server can filter by. Compare-and-swap is per key; there are no transactions over several.
+**Trade-offs.** A prefix is whole tokens, because that is what a server can filter by. Compare-and-swap is per key; no
+transaction spans several.
 """
 
 from strandline.kv.config import Capabilities, ConnectionState, Discard, Retention, StoreConfig

@@ -4,8 +4,7 @@ Invariants, which `strandline.testing.check_kv_store` looks for:
 
 * Revisions of a bucket only grow, and every write has one of its own. A failed write has none.
 * What `put` returned, `get` returns, until another write, retention or a time to live takes its place.
-* An empty value is a tombstone: `get`, `keys` and `scan` pass over it, `entry` shows it, a watch tells it as the put
-  that it is.
+* An empty value is a value, as for other clients; a key without a value was never set, deleted, purged, or is gone.
 * A watch without a cursor tells the latest update of every key first, in the order of revisions, then each update as
   it is written, nothing twice and nothing out of order. With a cursor, it tells what the bucket still holds after it.
 * A cursor before `first_revision - 1` raises `CursorExpired`: at the start of a watch, and in the middle of one that
@@ -27,11 +26,7 @@ class KvReader(Protocol):
     """Reads of a moment."""
 
     async def get(self, key: str) -> KvEntry | None:
-        """Return the key's current value, None if it has none or was deleted."""
-        ...
-
-    async def entry(self, key: str) -> KvEntry | None:
-        """Return the key's last put, an empty tombstone too; None if the last was a delete or purge, or is gone."""
+        """Return the key's current value, which may be empty; None if it has none or was deleted."""
         ...
 
     async def history(self, key: str) -> list[KvUpdate]:
@@ -129,7 +124,7 @@ class KvWriter(Protocol):
         ...
 
     async def create(self, key: str, value: bytes, *, ttl_s: float | None = None) -> VersionToken:
-        """Set a key that has no value, a tombstone being none; else `AlreadyExists`."""
+        """Set a key that has no value, an empty one being one; else `AlreadyExists`."""
         ...
 
     async def update(self, key: str, value: bytes, version: VersionToken) -> VersionToken:
@@ -141,7 +136,7 @@ class KvWriter(Protocol):
         ...
 
     async def delete_with_version(self, key: str, version: VersionToken) -> VersionToken:
-        """Put an empty tombstone over a key whose last write has this version; else `RevisionMismatch`."""
+        """Mark a key as deleted if its last write has this version; else `RevisionMismatch`."""
         ...
 
     async def purge(self, key: str) -> VersionToken:

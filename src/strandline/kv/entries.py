@@ -65,7 +65,7 @@ def parse_cursor(cursor: WatchCursor) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class KvEntry:
-    """One key as it was read; an empty value may be the tombstone of `delete_with_version`.
+    """One key as it was read.
 
     `expires_ns` is when a value with a time to live of its own expires, 0 for never.
     """

@@ -196,20 +196,17 @@ def _entry(record: Record) -> KvEntry:
 
 
 def _is_live(record: Record | None) -> bool:
-    return record is not None and record.kind is UpdateKind.PUT and bool(record.value)
+    return record is not None and record.kind is UpdateKind.PUT
 
 
 class MemoryReader(_Role):
     """The reader of a memory bucket."""
 
     async def get(self, key: str) -> KvEntry | None:
-        """Return the key's current value, None if it has none or was deleted."""
-        entry = await self._read("get", key)
-        return entry if entry is not None and entry.value else None
-
-    async def entry(self, key: str) -> KvEntry | None:
-        """Return the key's last put, an empty tombstone too; None if the last was a delete or purge, or is gone."""
-        return await self._read("entry", key)
+        """Return the key's current value, which may be empty; None if it has none or was deleted."""
+        log = await self._log("get")
+        record = log.last_of(validate_key(key))
+        return _entry(record) if record is not None and _is_live(record) else None
 
     async def history(self, key: str) -> list[KvUpdate]:
         """Return the key's updates that are kept, oldest first, deletes and purges as what they are."""
@@ -230,11 +227,6 @@ class MemoryReader(_Role):
         records = await self._live("scan", prefix)
         for start in range(0, len(records), SCAN_BATCH):
             yield to_batch(records[start : start + SCAN_BATCH])
-
-    async def _read(self, call: str, key: str) -> KvEntry | None:
-        log = await self._log(call)
-        record = log.last_of(validate_key(key))
-        return _entry(record) if record is not None and record.kind is UpdateKind.PUT else None
 
     async def _live(self, call: str, prefix: str) -> list[Record]:
         log = await self._log(call)
@@ -270,7 +262,7 @@ class MemoryWriter(_Role):
         return await self._write("put", UpdateKind.PUT, key, value, ttl_s=ttl_s)
 
     async def create(self, key: str, value: bytes, *, ttl_s: float | None = None) -> VersionToken:
-        """Set a key that has no value, a tombstone being none; else `AlreadyExists`."""
+        """Set a key that has no value, an empty one being one; else `AlreadyExists`."""
 
         def absent(last: Record | None) -> None:
             if _is_live(last):
@@ -287,8 +279,8 @@ class MemoryWriter(_Role):
         return await self._write("delete", UpdateKind.DELETE, key, b"")
 
     async def delete_with_version(self, key: str, version: VersionToken) -> VersionToken:
-        """Put an empty tombstone over a key whose last write has this version; else `RevisionMismatch`."""
-        return await self._write("delete_with_version", UpdateKind.PUT, key, b"", _same_version(key, version))
+        """Mark a key as deleted if its last write has this version; else `RevisionMismatch`."""
+        return await self._write("delete_with_version", UpdateKind.DELETE, key, b"", _same_version(key, version))
 
     async def purge(self, key: str) -> VersionToken:
         """Mark a key as deleted and remove its history."""

@@ -64,7 +64,6 @@ async def what_was_put_is_got_with_its_version(kv: CheckedKv) -> None:
         same(f"the value of {key}", entry and entry.value, value)
         same(f"the version of {key}", entry and entry.version, version)
     same("an absent key", await reader.get("absent"), None)
-    same("the entry of an absent key", await reader.entry("absent"), None)
 
 
 async def versions_of_a_bucket_grow_with_every_write(kv: CheckedKv) -> None:
@@ -77,7 +76,7 @@ async def versions_of_a_bucket_grow_with_every_write(kv: CheckedKv) -> None:
 
 
 async def create_wants_a_key_without_a_value(kv: CheckedKv) -> None:
-    """A deleted, purged or tombstoned key has none."""
+    """A key that was deleted, by its version too, or purged has none; an empty value is one."""
     store, writer = await writable(kv)
     version = await writer.create("a", b"1")
     await refuses("creating it again", AlreadyExists, writer.create("a", b"2"))
@@ -89,6 +88,8 @@ async def create_wants_a_key_without_a_value(kv: CheckedKv) -> None:
     await writer.purge("a")
     await writer.create("a", b"5")
     same("the value created last", await _value(store.reader(), "a"), b"5")
+    await writer.put("a", b"")
+    await refuses("creating over an empty value", AlreadyExists, writer.create("a", b"6"))
 
 
 async def update_wants_the_version_of_the_last_write(kv: CheckedKv) -> None:
@@ -105,18 +106,29 @@ async def update_wants_the_version_of_the_last_write(kv: CheckedKv) -> None:
     same("value and version after refusals", entry and (entry.value, entry.version), (b"2", second))
 
 
-async def deleting_with_a_version_leaves_a_tombstone_with_its_own(kv: CheckedKv) -> None:
-    """Only `entry` shows it; a second deleter with the old version is refused."""
+async def an_empty_value_is_a_value(kv: CheckedKv) -> None:
+    """It is read, listed and told as it was put."""
+    store, writer = await writable(kv)
+    version = await writer.put("a", b"")
+    reader = store.reader()
+    same("the value", await _value(reader, "a"), b"")
+    same("the keys", await reader.keys(), ["a"])
+    same("the scan", [(entry.key, entry.value, entry.version) for entry in await reader.scan()], [("a", b"", version)])
+    async with await watcher_of(store).watch_all() as watch:
+        same("the update", await hear(watch, 1), [Put("a", b"", version)])
+
+
+async def deleting_with_a_version_is_a_delete_of_that_version_only(kv: CheckedKv) -> None:
+    """A second deleter with the old version is refused."""
     store, writer = await writable(kv)
     version = await writer.put("a", b"1")
-    tombstone = await writer.delete_with_version("a", version)
+    deleted = await writer.delete_with_version("a", version)
     await refuses("deleting with the old version", RevisionMismatch, writer.delete_with_version("a", version))
     reader = store.reader()
     same("the value", await reader.get("a"), None)
     same("the keys", await reader.keys(), [])
     same("the scan", await reader.scan(), [])
-    entry = await reader.entry("a")
-    same("the tombstone", entry and (entry.value, entry.version), (b"", tombstone))
+    same("the last update", (await reader.history("a"))[-1:], [Delete("a", deleted)])
 
 
 async def deleted_and_purged_keys_are_not_read(kv: CheckedKv) -> None:
@@ -130,7 +142,6 @@ async def deleted_and_purged_keys_are_not_read(kv: CheckedKv) -> None:
     await writer.delete("never")
     reader = store.reader()
     same("the values", [await _value(reader, key) for key in "abc"], [None, None, b"1"])
-    same("the entries", [await reader.entry(key) for key in "ab"], [None, None])
     same("the keys", await reader.keys(), ["c"])
 
 
@@ -326,7 +337,8 @@ VALUE_CHECKS: tuple[KvStoreCheck, ...] = (
     versions_of_a_bucket_grow_with_every_write,
     create_wants_a_key_without_a_value,
     update_wants_the_version_of_the_last_write,
-    deleting_with_a_version_leaves_a_tombstone_with_its_own,
+    an_empty_value_is_a_value,
+    deleting_with_a_version_is_a_delete_of_that_version_only,
     deleted_and_purged_keys_are_not_read,
     listings_are_by_prefix_and_in_the_order_of_revisions,
     keys_that_no_server_takes_are_refused,

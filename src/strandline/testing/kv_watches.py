@@ -45,12 +45,12 @@ async def a_watch_of_an_empty_bucket_is_current_at_once(kv: CheckedKv) -> None:
         same("the first update", await hear(watch, 1), [Put("a", b"1", version)])
 
 
-async def a_watch_tells_tombstones_as_the_puts_they_are(kv: CheckedKv) -> None:
-    """So that a reader of the watch can compare versions."""
+async def a_watch_tells_a_delete_with_a_version_as_a_delete(kv: CheckedKv) -> None:
+    """With the version that it made."""
     store, writer = await writable(kv)
     version = await writer.delete_with_version("a", await writer.put("a", b"1"))
     async with await watcher_of(store).watch_all() as watch:
-        same("the tombstone", await hear(watch, 1), [Put("a", b"", version)])
+        same("the delete", await hear(watch, 1), [Delete("a", version)])
 
 
 async def a_watch_of_prefixes_tells_their_keys_only(kv: CheckedKv) -> None:
@@ -247,7 +247,7 @@ async def batches_are_no_larger_than_asked_for(kv: CheckedKv) -> None:
 WATCH_CHECKS: tuple[KvStoreCheck, ...] = (
     a_watch_tells_the_state_and_then_what_is_written,
     a_watch_of_an_empty_bucket_is_current_at_once,
-    a_watch_tells_tombstones_as_the_puts_they_are,
+    a_watch_tells_a_delete_with_a_version_as_a_delete,
     a_watch_of_prefixes_tells_their_keys_only,
     a_watch_from_a_cursor_tells_only_what_follows,
     a_watch_from_the_last_revision_tells_what_is_written_next,

@@ -351,11 +351,13 @@ def test_keys_and_values_of_every_kind_arrive(nats_server: NatsServer, nats_buck
             await fold.writer.put("big", bytes(1024 * 1024 - 100))
             version = await fold.writer.put("tomb", b"x")
             await fold.writer.delete_with_version("tomb", version)
+            await fold.writer.put("nothing", b"")
             await fold.fold()
             held = fold.held()
             assert held == await fold.truth()
             assert len(held["big"]) == 1024 * 1024 - 100
             assert "tomb" not in held
+            assert held["nothing"] == b""
 
     asyncio.run(check())
 

@@ -183,6 +183,32 @@ def test_buckets_are_shared_with_other_clients(nats_server: NatsServer) -> None:
     asyncio.run(main())
 
 
+def test_empty_values_and_versioned_deletes_are_what_they_are_for_other_clients(nats_server: NatsServer) -> None:
+    async def main() -> None:
+        client = await nats.connect(nats_server.url, connect_timeout=PATIENCE_S)
+        name = fresh_bucket()
+        theirs = await client.jetstream(timeout=PATIENCE_S).create_key_value(KeyValueConfig(bucket=name, history=5))
+        async with NatsConnection(nats_server.url) as connection:
+            store = await connection.store(name)
+            reader, writer = store.reader(), store.writer()
+            assert writer is not None
+            await theirs.put("a", b"")
+            assert not (await theirs.get("a")).value, "a key that is there, and not KeyNotFoundError"
+            assert await value(reader, "a") == b""
+            with pytest.raises(AlreadyExists):
+                await writer.create("a", b"1")
+            version = await writer.put("b", b"")
+            assert not (await theirs.get("b")).value
+            assert sorted(await theirs.keys()) == sorted(await reader.keys()) == ["a", "b"]
+            await writer.delete_with_version("b", version)
+            with pytest.raises(nats.js.errors.KeyNotFoundError):
+                await theirs.get("b")
+            assert await theirs.keys() == await reader.keys() == ["a"]
+        await client.close()
+
+    asyncio.run(main())
+
+
 def test_creating_the_same_bucket_at_once_makes_one(nats_server: NatsServer) -> None:
     async def main() -> None:
         name = fresh_bucket()

@@ -8,6 +8,7 @@ from strandline.spark.streams.columns import kinds_of
 from strandline.wire import FrameParser, Side, format_msg
 
 
+@pytest.mark.parametrize("value", [b"value", b""])
 @pytest.mark.parametrize(
     "line",
     [
@@ -22,7 +23,7 @@ from strandline.wire import FrameParser, Side, format_msg
         b"My-Header: 1",
     ],
 )
-def test_columns_and_single_messages_agree_about_what_happened_to_a_key(line: bytes) -> None:
+def test_columns_and_single_messages_agree_about_what_happened_to_a_key(line: bytes, value: bytes) -> None:
     block = b"NATS/1.0\r\n" + line + b"\r\n\r\n"
-    frames = FrameParser(Side.SERVER).feed(format_msg(b"$KV.b.k", 1, b"value", headers=block))
+    frames = FrameParser(Side.SERVER).feed(format_msg(b"$KV.b.k", 1, value, headers=block))
     assert kinds_of(frames).tolist() == [kind_of_headers(parse_header_values(block))]

@@ -31,12 +31,7 @@ class EmbeddedReader:
         self._info = info
 
     async def get(self, key: str) -> KvEntry | None:
-        """Return the key's current value, None if it has none or was deleted."""
-        entry = await self.entry(key)
-        return entry if entry is not None and entry.value else None
-
-    async def entry(self, key: str) -> KvEntry | None:
-        """Return the key's last put, even an empty tombstone; None after a delete or purge, or without an update."""
+        """Return the key's current value, which may be empty; None if it has none or was deleted."""
         subject = self._subject(key)
         last = await self._read(lambda stream: stream.last(subject))
         if last is None or kind_of(last.headers) is not UpdateKind.PUT:

@@ -37,8 +37,7 @@ def updates_of(messages: Messages, prefix_bytes: int) -> UpdateBatch:
 
 
 def values_of(messages: Messages, prefix_bytes: int) -> UpdateBatch:
-    """Return the current values among the last messages of some keys: puts that are not empty."""
+    """Return the current values among the last messages of some keys: puts."""
     batch = updates_of(messages, prefix_bytes)
-    sizes = np.fromiter(map(len, messages.payloads), np.int64, len(messages))
-    chosen = (batch.kinds == UpdateKind.PUT) & (sizes > 0)
+    chosen = batch.kinds == UpdateKind.PUT
     return batch if chosen.all() else batch.select(chosen)

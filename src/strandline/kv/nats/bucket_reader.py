@@ -31,8 +31,6 @@ from strandline.nats.settings import NatsSettings
 from strandline.nats.streams import parse_header_values
 from strandline.wire import binary_list, binary_spans, gather
 
-_NO_BYTES = "\r\nNats-Msg-Size: 0\r\n"
-
 
 def update_batch(delivered: Delivered) -> UpdateBatch:
     """Return messages of a bucket as updates; a subject without the plan's prefix is the key."""
@@ -200,7 +198,7 @@ def scan_bucket(
     headers_only: bool = False,
     cancel: CancelToken | None = None,
 ) -> Iterator[UpdateBatch]:
-    """Yield the current values of a bucket, in the order of their revisions, without deletes and tombstones.
+    """Yield the current values of a bucket, in the order of their revisions, without deletes.
 
     With `headers_only` the values are left out. What is written after the beginning may be in it or not; a key that is
     written while the reader attaches may come twice, the newer value last.
@@ -216,18 +214,8 @@ def scan_bucket(
                     return
                 raise NoAnswer(f"a scan of bucket {bucket!r}", settings.timeout_s)
             batch = update_batch(delivered)
-            chosen = (batch.kinds == UpdateKind.PUT) & ~_is_empty(delivered, headers_only=headers_only)
+            chosen = batch.kinds == UpdateKind.PUT
             yield batch if chosen.all() else batch.select(chosen)
-
-
-def _is_empty(delivered: Delivered, *, headers_only: bool) -> NDArray[np.bool_]:
-    """Tell which messages have no value; where values are left out, the server says how long each is."""
-    found: NDArray[np.bool_]
-    if headers_only and delivered.headers is not None:
-        found = pc.match_substring(delivered.headers, pattern=_NO_BYTES).to_numpy(zero_copy_only=False)
-    else:
-        found = np.diff(binary_spans(delivered.payloads)[1]) == 0
-    return found
 
 
 def read_keys(

@@ -42,12 +42,7 @@ class NatsReader:
         self._settings = settings
 
     async def get(self, key: str) -> KvEntry | None:
-        """Return the key's current value, None if it has none or was deleted."""
-        entry = await self.entry(key)
-        return entry if entry is not None and entry.value else None
-
-    async def entry(self, key: str) -> KvEntry | None:
-        """Return the key's last put, an empty tombstone too; None if the last was a delete or purge, or is gone."""
+        """Return the key's current value, which may be empty; None if it has none or was deleted."""
         last = await read_last(self._api, self._info, key)
         if last is None or last.kind is not UpdateKind.PUT:
             return None

@@ -33,7 +33,7 @@ class NatsWriter:
         return await self._write(key, value, _ttl_headers(ttl_s))
 
     async def create(self, key: str, value: bytes, *, ttl_s: float | None = None) -> VersionToken:
-        """Set a key that has no value, a tombstone being none; else `AlreadyExists`."""
+        """Set a key that has no value, an empty one being one; else `AlreadyExists`."""
         headers = _ttl_headers(ttl_s)
         revision = 0
         for _ in range(CREATE_ATTEMPTS):
@@ -41,7 +41,7 @@ class NatsWriter:
                 return await self._write(key, value, {**headers, EXPECTED_REVISION: str(revision)})
             except RevisionMismatch:
                 last = await read_last(self._api, self._info, key)
-                if last is not None and last.kind is UpdateKind.PUT and last.value:
+                if last is not None and last.kind is UpdateKind.PUT:
                     raise AlreadyExists(key) from None
                 revision = last.revision if last is not None else 0
         raise RevisionMismatch(key)
@@ -55,8 +55,8 @@ class NatsWriter:
         return await self._write(key, b"", DELETE_HEADERS)
 
     async def delete_with_version(self, key: str, version: VersionToken) -> VersionToken:
-        """Put an empty tombstone over a key whose last write has this version; else `RevisionMismatch`."""
-        return await self._write(key, b"", _version_headers(version))
+        """Mark a key as deleted if its last write has this version; else `RevisionMismatch`."""
+        return await self._write(key, b"", {**DELETE_HEADERS, **_version_headers(version)})
 
     async def purge(self, key: str) -> VersionToken:
         """Mark a key as deleted and remove its history."""

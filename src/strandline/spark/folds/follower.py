@@ -243,7 +243,7 @@ def sweep_of(session: Session, state: StreamState, left: Sequence[FoldEntry]) ->
         version = b"" if last is None else format_revision(last.revision)
         if version == entry.version:
             continue
-        is_back = last is not None and last.kind is UpdateKind.PUT and last.value
+        is_back = last is not None and last.kind is UpdateKind.PUT
         keys.append(entry.key)
         values.append(last.value if last is not None and is_back else b"")
         versions.append(join_version(version, last.expires_ns) if last is not None and is_back else b"")

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strandline.kv import UpdateKind
 from strandline.kv.nats.messages import (
     KIND_OF_OPERATION,
     KIND_OF_REASON,
@@ -70,7 +71,7 @@ DDL = {
     ),
 }
 KINDS = ("put", "delete", "purge")
-PUT, DELETE, PURGE = range(3)
+PUT = int(UpdateKind.PUT)
 _KINDS = pa.array(KINDS)
 _MARKS = tuple(
     (f"\n{header}: {text}\r".encode(), int(kind))
@@ -87,9 +88,8 @@ def project(frames: FrameBatch, acks: AckColumns, schema: pa.Schema, skip: int =
 
 
 def kinds_of(frames: FrameBatch) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
-    """Return the effect of each message of a bucket on its key: `PUT`, `DELETE` or `PURGE`; an empty value deletes."""
+    """Return the effect of each message of a bucket on its key: `PUT`, `DELETE` or `PURGE`."""
     kinds = np.full(len(frames), PUT, np.uint8)
-    kinds[frames.column("payload_end") == frames.column("payload_start")] = DELETE
     marked = np.flatnonzero(frames.with_headers())
     if len(marked):
         blocks = gather(frames.data, frames.column("header_start")[marked], frames.column("payload_start")[marked])

@@ -81,9 +81,9 @@ def _bucket_columns(options: PublishOptions, batch: pa.RecordBatch) -> list[pa.A
     kinds = batch.column("kind").to_pylist() if "kind" in batch.schema.names else None
     subjects = pc.binary_join_element_wise(f"$KV.{options.target.name}.", keys, "").cast(pa.binary())
     if kinds is None:
-        if values.null_count or (len(values) and not pc.min(pc.binary_length(values)).as_py()):
+        if values.null_count:
             raise invalid_input(
-                "a value of a bucket cannot be null or empty: an empty one deletes",
+                "a value of a bucket cannot be null",
                 "filter them out, or say what each row does in a column kind: put, delete or purge",
             )
         return [subjects, _heads(None, batch.num_rows), values]
@@ -91,8 +91,8 @@ def _bucket_columns(options: PublishOptions, batch: pa.RecordBatch) -> list[pa.A
     if unknown:
         raise invalid_input(f"a kind cannot be {unknown.pop()!r}", f"it is one of {', '.join(KINDS)}")
     put = pc.equal(batch.column("kind").cast(pa.string()), "put")
-    if pc.any(pc.and_(put, pc.or_kleene(values.is_null(), pc.equal(pc.binary_length(values), 0)))).as_py():
-        raise invalid_input("a put needs a value that is not empty", "give such rows the kind delete")
+    if pc.any(pc.and_(put, values.is_null())).as_py():
+        raise invalid_input("a put needs a value, which may be empty", "give such rows the kind delete")
     values = pc.if_else(put, values, pa.scalar(b"", pa.binary()))
     return [subjects, pa.array([_HEADS[kind] for kind in kinds], pa.binary()), values]
 
