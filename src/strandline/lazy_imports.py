@@ -6,6 +6,7 @@
 Beside each stands the plain import for the type checker, under `TYPE_CHECKING`.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from importlib import import_module
@@ -37,3 +38,28 @@ class deferred:  # noqa: N801 - it stands for a module, and reads like one
             value: object = getattr(import_module(self._name), name)
         setattr(self, name, value)
         return value
+
+
+class _NoPandas:
+    @staticmethod
+    def find_spec(name: str, path: object, target: object = None) -> None:  # noqa: ARG004
+        if name == "pandas":
+            raise ModuleNotFoundError("No module named 'pandas'", name=name)
+
+
+def leave_pandas_out() -> None:
+    """Let pyarrow, if it is imported, think that there is no pandas; others find it as ever.
+
+    pyarrow looks for pandas once, at the first value that it is given, to recognise values of it; importing it takes
+    0.4 s. This is for a process that is a command or a worker and nothing else: in a notebook `to_pandas()` is wanted.
+    """
+    if "pyarrow" not in sys.modules or "pandas" in sys.modules:
+        return
+    import pyarrow as pa  # noqa: PLC0415 - it is imported already, or nothing here needs it
+
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.scalar(1)
+    finally:
+        sys.meta_path.remove(finder)

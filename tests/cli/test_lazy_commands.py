@@ -85,7 +85,7 @@ def test_commands_are_listed_in_order_and_a_wrong_name_is_answered_with_a_near_o
 def test_pandas_is_there_for_whoever_asks_for_it_after_pyarrow_did_not_find_it(tmp_path: Path) -> None:
     code = (
         "import pyarrow as pa\n"
-        "from strandline.cli.without_pandas import leave_pandas_out\n"
+        "from strandline.lazy_imports import leave_pandas_out\n"
         "leave_pandas_out()\n"
         "import sys; pa.array([1, None]); assert 'pandas' not in sys.modules\n"
         "import pandas; assert pandas.Series([1]).sum() == 1\n"

@@ -4,11 +4,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 
-from strandline.cli.without_pandas import leave_pandas_out
 from strandline.errors import StrandlineError
 from strandline.fold import AppendLogStore, FoldEntry, RocksDbStore, SnapshotStore, SqliteStore, append_log
 from strandline.journal import SYNCED, Durability
 from strandline.kv import format_revision
+from strandline.lazy_imports import leave_pandas_out
 from strandline.testing.snapshot_stores import changes
 from tests.straced import let_anyone_trace
 

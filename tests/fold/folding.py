@@ -4,11 +4,11 @@ import asyncio
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from strandline.cli.without_pandas import leave_pandas_out
 from strandline.fold import ALL, Backend, SnapshotStore, open_fold, watch_applied
 from strandline.fold.watch import Applied, Batching, Hooks
 from strandline.kv import UpdateBatch
 from strandline.kv.nats import NatsConnection
+from strandline.lazy_imports import leave_pandas_out
 from tests.straced import let_anyone_trace
 
 SUFFIXES = {Backend.APPEND_LOG: ".log", Backend.SQLITE: ".db", Backend.ROCKSDB: ".rocks"}

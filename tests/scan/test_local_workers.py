@@ -83,6 +83,18 @@ def test_a_process_that_gives_up_ends_the_scan_with_its_reason(
     assert caught.value.hint == "make room"
 
 
+def test_a_process_works_without_pandas(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_workers, "OTHERS_WEIGHT_MIN", 0)
+    monkeypatch.setattr(local_workers, "work", lambda *_: Totals())
+    code = (
+        "import sys, strandline.scan.worker.processes as p\n"
+        "p.main()\n"
+        '\'pandas\' in sys.modules and print(\'["Imported", "pandas is here", ""]\')'
+    )
+    monkeypatch.setattr(processes, "_COMMAND", (sys.executable, "-P", "-c", code))
+    assert scan(request_over(tree, tmp_path / "state.db"), LocalWorkers(processes=2)).is_whole
+
+
 def test_a_process_ends_with_its_parent() -> None:
     code = (
         "import threading, strandline.scan.worker.processes as p\n"

@@ -24,8 +24,8 @@ import typer
 
 from strandline.cli.exit_codes import report
 from strandline.cli.lazy_commands import LazyCommand, after_import, lazy_group
-from strandline.cli.without_pandas import leave_pandas_out
 from strandline.errors import StrandlineError
+from strandline.lazy_imports import leave_pandas_out
 from strandline.version import __version__
 
 # In the order in which `strandline --help` lists them.

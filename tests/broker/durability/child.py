@@ -12,8 +12,8 @@ from pathlib import Path
 
 from strandline.broker.embedded_server import serve
 from strandline.broker.settings import ServerSettings
-from strandline.cli.without_pandas import leave_pandas_out
 from strandline.journal import SYNCED, Durability
+from strandline.lazy_imports import leave_pandas_out
 from tests.forkserver import forkserver
 from tests.ports import free_ports
 from tests.straced import let_anyone_trace, traced

@@ -4,7 +4,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from strandline.cli.without_pandas import leave_pandas_out
+from strandline.lazy_imports import leave_pandas_out
 from strandline.nats import NatsSettings
 from tests.broker.mirrors.hub import API, EXTERNAL
 from tests.broker.mirrors.world import MirrorAccount

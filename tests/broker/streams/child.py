@@ -5,7 +5,7 @@ from pathlib import Path
 from time import time_ns
 
 from strandline.broker.streams import PublishBatch, Published, Stream
-from strandline.cli.without_pandas import leave_pandas_out
+from strandline.lazy_imports import leave_pandas_out
 
 KEYS = 40
 

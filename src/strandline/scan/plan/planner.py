@@ -253,6 +253,8 @@ class Planner:
     def _bases_of(self, listed: pa.RecordBatch) -> list[int]:
         """Return for each item the first older policy that saw all of it, or -1."""
         found = [_NO_BASE] * len(listed)
+        if not self._bases:
+            return found
         strong = pc.if_else(listed["weak"], pa.scalar(None, listed["ovid"].type), listed["ovid"])
         ovids: list[OvidHash | None] = strong.to_pylist()
         for number, base in enumerate(self._bases):

@@ -104,13 +104,17 @@ def identified(number: int, source: Source, batch: pa.RecordBatch, cache: "StatC
 
 
 def identified_again(listed: pa.RecordBatch, cache: "StatCache") -> pa.RecordBatch:
-    """Return listed items of one source with identities, as far as they are known now."""
-    return _identified(listed["source"][0].as_py(), listed, listed["item"], cache)
+    """Return listed items of one source with identities, as far as they are known now; those that were known stay."""
+    return _identified(listed["source"][0].as_py(), listed, listed["item"], cache, listed["ovid"])
 
 
-def _identified(number: int, batch: pa.RecordBatch, items: pa.Array, cache: "StatCache") -> pa.RecordBatch:
+def _identified(
+    number: int, batch: pa.RecordBatch, items: pa.Array, cache: "StatCache", known: pa.Array | None = None
+) -> pa.RecordBatch:
     weak = pc.is_valid(batch["problem"])
-    versions, ovids = _with_cached(number, batch, cache, ovid_column(items, batch["version"], weak))
+    is_known = known is not None and known.null_count == batch["version"].null_count
+    named = known if is_known else ovid_column(items, batch["version"], weak)
+    versions, ovids = _with_cached(number, batch, cache, named)
     rest = [batch[name] for name in LISTING.names[2:]]
     numbers = pa.repeat(pa.scalar(number, pa.int16()), len(batch))
     columns = [numbers, batch["locator"], versions, *rest, items, ovids, weak, pc.is_valid(versions)]

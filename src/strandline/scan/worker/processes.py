@@ -20,6 +20,7 @@ from contextlib import suppress
 from typing import Self
 
 from strandline.errors import StrandlineError
+from strandline.lazy_imports import leave_pandas_out
 from strandline.scan.errors import WorkersFailed
 from strandline.scan.worker.worker import work
 from strandline.scan.workers import WorkerTask
@@ -70,6 +71,7 @@ def _write(process: "subprocess.Popen[bytes]", data: bytes) -> None:
 def main() -> None:
     """Work on the run that standard input names."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_pandas_out()
     task, shard = pickle.load(sys.stdin.buffer)  # noqa: S301 - of our parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
