@@ -32,6 +32,7 @@ GUIDES = (
     "cluster",
     "pipeline",
     "lake",
+    "scale",
     "buckets",
     "folds",
     "artifacts",

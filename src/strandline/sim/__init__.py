@@ -9,7 +9,7 @@ the writes, truncations, creations, renames and removals that were not yet synce
 promise. `strandline.sim.explore_large` does so in bounded memory. The models in `tests.models` call the functions of
 production, so results hold for production.
 
-`strandline.sim.object_workers` runs a thousand workers over coordination in objects, and counts requests and lost time.
+`strandline.sim.object_workers` runs many workers over coordination in objects, and counts requests and lost time.
 
 `strandline.sim.coordination` runs many workers over a coordinator that fails, for as many steps as asked, from a seed.
 """
