@@ -100,7 +100,24 @@ def plan(rule: Rule, number: int, whole: Node, limits: Limits) -> Probe | None:
     if not least or (literal(core) < LITERAL_MIN and rule.keywords and min(map(len, rule.keywords)) >= LITERAL_MIN):
         return None
     after = _capped(width(whole)[1], limits) - min(least, limits.match_bytes_max)
-    return Probe(to_hyperscan(loosened(core)), (number,), _capped(width(head)[1], limits), after, size(core))
+    expression = to_hyperscan(loosened(unbounded(core)))
+    return Probe(expression, (number,), _capped(width(head)[1], limits), after, size(core))
+
+
+def unbounded(node: Node) -> Node:
+    """Return a tree that matches more: a bounded gap close to its beginning has no upper bound.
+
+    Hyperscan 5.4.12 misses matches behind the first bytes of a text if such a gap is empty: `cfkey1` of
+    `(?:cloudflare|cf)[a-z]{0,12}key[0-9]`. It looks back from the literal `key` by a bounded number of bytes.
+    """
+    items = list(node.items) if isinstance(node, Seq) else [node]
+    for at, item in enumerate(items):
+        if isinstance(item, Repeat) and isinstance(item.item, Chars) and item.low == 0 and item.high is not None:
+            items[at] = Repeat(item.item, 0, None)
+            return Seq(tuple(items))
+        if literal(item) >= LITERAL_MIN:
+            break
+    return node
 
 
 def loosened(node: Node, *, is_optional: bool = False) -> Node:
@@ -396,8 +413,9 @@ def _tree(rule: Rule) -> Node:
 def _check(tree: Node) -> Database | None:
     """Return a database of one rule alone, for keyword windows; None if hyperscan refuses it."""
     core = trimmed_head(trimmed_tail(tree))
-    is_fit = width(core)[0] > 0 and size(core) <= SIZE_MAX
-    return Database.compiled([to_hyperscan(core)], [FIRST_ONLY]) if is_fit else None
+    if not width(core)[0] or size(core) > SIZE_MAX:
+        return None
+    return Database.compiled([to_hyperscan(unbounded(core))], [FIRST_ONLY])
 
 
 def _word_probes(words_of: Mapping[int, Iterable[str]], trees: Mapping[int, Node], limits: Limits) -> list[Probe]:
