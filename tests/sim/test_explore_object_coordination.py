@@ -73,7 +73,7 @@ MUTATIONS = [
     Mutation("_apply", "found.envelope.applied == intent.id", "False", models.unparked, 0, "its run does not say so"),
     Mutation("_resolve", "if applied else", "if not applied else", models.unparked, 0, "an unpark that is not there"),
     Mutation("_existing", "record.parent is not None", "False", models.split, 0, "told of a part"),
-    Mutation("_shards", "record.parent is None or key in parts", "True", models.split, 0, "part"),
+    Mutation("_existing_shards", "record.parent is None or key in parts", "True", models.split, 0, "part"),
 ]
 
 
