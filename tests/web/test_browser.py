@@ -12,7 +12,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page
 
 from strandline.cli.ui_demo import demo_parts
-from tests.browser import opened_browser
+from strandline.findings import build_report
+from strandline.findings.reports.html import format_html
+from tests.browser import opened_browser, overflow
 from tests.cli.findings_runs import done
 from tests.js_packages import js_packages
 from tests.waiting import PATIENCE_S, eventually
@@ -267,3 +269,18 @@ def test_pictures_of_the_pages(browser: Browser, demo: Client, tmp_path: Path) -
         context.close()
         assert not shown.said
     assert len(list(folder.glob("ui-*.png"))) == len(PICTURES) + 1
+
+
+@pytest.mark.long
+def test_the_picture_of_the_report(browser: Browser, demo: Client, tmp_path: Path) -> None:
+    folder = Path(os.environ.get("STRANDLINE_PICTURES", tmp_path))
+    file = tmp_path / "report.html"
+    assert demo.site.parts.scans is not None
+    file.write_text("".join(format_html(build_report(demo.site.parts.scans.state, coverage=True))))
+    for width, path in ((1280, folder / "report.png"), (390, tmp_path / "report-phone.png")):
+        page = browser.new_page(viewport={"width": width, "height": 1200})
+        page.goto(file.as_uri())
+        page.wait_for_selector("tr.row")
+        assert overflow(page) == []
+        page.screenshot(path=path)
+        page.close()
