@@ -256,11 +256,6 @@ def overtaken(faults: int = 1) -> PagesModel:
     return PagesModel([committer("first", NOW, held), claimer("second")], leased_shard, faults)
 
 
-def takeover(faults: int = 0) -> PagesModel:
-    """Two workers that commit a page, one of whom has the lease of the other end early."""
-    return PagesModel([committer("first", NOW), committer("second", EXPIRED)], one_shard, faults)
-
-
 def compactor_and_reader(faults: int = 1, reads: int = 1) -> CompactionModel:
     """A compaction, and a reader beside it."""
     return CompactionModel([reader("reader", reads), compactor("compactor")], two_pages, faults)

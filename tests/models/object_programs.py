@@ -258,7 +258,7 @@ class ObjectModel:
         """Return how far a program is after the answers that the number stands for."""
         if number not in self._progress:
             index, answers = self._steps[number]
-            self._progress[number] = self._replayed(self.programs[index], answers)
+            self._progress[number] = self.replayed(self.programs[index], answers)
         return self._progress[number]
 
     def told_last(self, number: int) -> tuple[Fact, ...]:
@@ -267,7 +267,8 @@ class ObjectModel:
         before = len(self.progress(self._numbers[index, answers[:-1]]).facts) if answers else 0
         return self.progress(number).facts[before:]
 
-    def _replayed(self, program: Program, answers: tuple[Any, ...]) -> Progress:
+    def replayed(self, program: Program, answers: tuple[Any, ...]) -> Progress:
+        """Return how far a program is after these answers."""
         facts: list[Fact] = []
         with predictable(program.name):
             try:

@@ -20,7 +20,6 @@ SMALL: dict[str, tuple[World, int]] = {
 }
 LARGE: dict[str, tuple[World, int]] = {
     "overtaken": (models.overtaken, 2),
-    "takeover": (models.takeover, 0),
     "compactor and reader": (lambda faults: models.compactor_and_reader(faults, reads=2), 2),
     "folds and writer": (models.folds_and_writer, 1),
 }

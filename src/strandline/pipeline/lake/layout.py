@@ -4,6 +4,7 @@
     coordination/…                                              runs and shards: `pipeline.coordination.objects`
     state/<tenant>/log/<number>                                 batches of scanner state, one object each, in order
     state/<tenant>/snapshots/<number>                           all keys after the batch of that number
+    state/<tenant>/trimmed                                      written before the first batch is deleted
     state/<tenant>/values/<xx>/<id>                             values that are too large for a batch
     policies/<tenant>/<policy>                                  the rules of a policy
     pages/<table>/<xx>/<tenant>-<policy>-<run>-<shard>-<fence>-<digest>.parquet    rows of one page
@@ -122,6 +123,11 @@ def format_log(tenant: TenantId, number: int) -> str:
 def format_log_prefix(tenant: TenantId) -> str:
     """Return the prefix of a tenant's batches."""
     return f"{STATE}{tenant.hex()}/log/"
+
+
+def format_trimmed(tenant: TenantId) -> str:
+    """Return the key of the object that says that batches of a tenant were deleted."""
+    return f"{STATE}{tenant.hex()}/trimmed"
 
 
 def format_snapshot(tenant: TenantId, number: int) -> str:

@@ -24,6 +24,7 @@ from strandline.pipeline.lake.layout import (
     STATE,
     format_log_prefix,
     format_snapshots_prefix,
+    format_trimmed,
     format_values_prefix,
     parse_number,
     parse_tenant,
@@ -101,6 +102,8 @@ class Retention:
         old = [info.key for info in values if parse_value(info.key) not in used]
         old += [info.key for info in batches if parse_number(info.key) <= covered and info.modified + grace <= now]
         old += [info.key for info in snapshots if base is not None and info.key < base]
+        if covered >= 0:  # before any batch goes: a writer that slept finds the number of the first one free again
+            self._store.put(format_trimmed(tenant), b"")
         for key in old:
             self._store.delete(key)
         return len(old)

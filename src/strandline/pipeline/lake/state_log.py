@@ -30,6 +30,7 @@ from strandline.pipeline.lake.layout import (
     format_log_prefix,
     format_snapshot,
     format_snapshots_prefix,
+    format_trimmed,
     format_value,
     parse_number,
 )
@@ -228,10 +229,14 @@ class StateLog:
         """Return whether the batch that was just written is the last of the log, and not in place of a deleted one.
 
         Old batches are deleted in order. A writer that slept so long that its number was used, and deleted, meanwhile
-        finds the number free: but then the batch before it is gone, too.
+        finds the number free: but then the batch before it is gone, too. The first batch has none before it: an object
+        that is written before any batch is deleted tells.
         """
         number = self._next
-        if number == 0 or self._store.head(format_log(self._tenant, number - 1)) is not None:
+        if number == 0:
+            if self._store.head(format_trimmed(self._tenant)) is None:
+                return True
+        elif self._store.head(format_log(self._tenant, number - 1)) is not None:
             return True
         self._store.delete(format_log(self._tenant, number))
         self._load()
