@@ -75,6 +75,8 @@ def test_a_fold_that_differs_from_its_bucket_is_told_and_repaired(bucket: Bucket
     path = bucket.folder / "fold.log"
     bucket.fold()
     spoil(path)
+    (status,) = _json(run_command("fold", "status", path, "--json"))
+    assert status["last_repair"] is None
     wrong = run_command("fold", "verify", path, "--bucket", bucket.address)
     assert wrong.code == 1
     assert "extra: 1 keys: zz" in wrong.out
@@ -85,6 +87,9 @@ def test_a_fold_that_differs_from_its_bucket_is_told_and_repaired(bucket: Bucket
     assert run_command("fold", "verify", path, "--bucket", bucket.address).code == 1, "a dry run changes nothing"
     repaired = run_command("fold", "repair", bucket.address, path)
     assert (repaired.code, repaired.err.count("repair: ")) == (0, 1)
+    (status,) = _json(run_command("fold", "status", path, "--json"))
+    assert (status["last_repair"], status["last_repair_put"], status["last_repair_deleted"]) == ("relist", 0, 1)
+    assert status["last_repair_because"] == "a repair was requested"
     mended = run_command("fold", "verify", path, "--bucket", bucket.address)
     assert mended.code == 0
     assert "the bucket says the same" in mended.out

@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from strandline.errors import Unavailable
+from strandline.fold.events import RepairBegan, RepairEnded
 from strandline.fold.followed_fold import follow
+from strandline.fold.last_repair import RepairRecorder
 from strandline.journal import Journal, JournalConfig
 from strandline.nats import JetStreamApi, NatsSettings
 from strandline.nats.socket import NatsSocket
+from strandline.protocol.repairs import RepairPlan
 from strandline.queue import Queue, QueueConfig
 from strandline.web import Parts
 from strandline.web.parts.folds import FoldPart
@@ -127,11 +130,19 @@ class TestFolds:
                 eventually(lambda: fold.get("gold"), "the fold has the key")
             publish(api, "$KV.webfold.gold", b"8")
             with serve_parts(Parts(folds=[FoldPart(path, address)])) as client:
+                assert "Last repair" in client.get("/folds/0").text
+                assert "Last repaired because" not in client.get("/folds/0").text
+            recorder = RepairRecorder(path)
+            recorder(RepairBegan(RepairPlan.RELIST, "updates <were> missed"))
+            recorder(RepairEnded(RepairPlan.RELIST, 0, 12, 0.5))
+            with serve_parts(Parts(folds=[FoldPart(path, address)])) as client:
                 text = client.get("/folds/0?key=gold").text
                 assert "&#34;price&#34;: 7" in text
                 assert "There is no such key" in client.get("/folds/0?key=lead").text
                 assert "it is 1 revisions behind" in client.get("/").text
                 assert "A watch that starts now would" in text
+                assert "relist, 0 put, 12 deleted" in text
+                assert "Last repaired because updates &lt;were&gt; missed" in text
         finally:
             api.call("STREAM.DELETE.KV_webfold", None, "KV_webfold")
 

@@ -36,6 +36,7 @@ from strandline.events import Events
 from strandline.fold.addresses import connect_bucket, parse_address
 from strandline.fold.backends import open_fold
 from strandline.fold.cursor import FoldCursor
+from strandline.fold.last_repair import RepairRecorder
 from strandline.fold.repair import KeyRepair, RepairPolicy, RepairPreview, preview_repair
 from strandline.fold.scopes import Scope
 from strandline.fold.watch import Hooks, repair_fold
@@ -77,7 +78,7 @@ def repair_(  # noqa: PLR0913, PLR0917 - one parameter for each option
             _tell(asyncio.run(_preview(address, settings, path, scope, policy)), as_json=as_json)
             return
         display = stack.enter_context(FoldDisplay())
-        hooks = Hooks(events=Events(display.tell))
+        hooks = Hooks(events=Events(display.tell, RepairRecorder(path)))
         cursor = asyncio.run(_repair(address, settings, path, scope, policy, hooks))
     emit(
         {

@@ -53,6 +53,7 @@ from strandline.fold.addresses import connect_bucket, parse_address
 from strandline.fold.backends import Backend, open_fold
 from strandline.fold.background_watch import Companion
 from strandline.fold.cursor import FoldCursor
+from strandline.fold.last_repair import RepairRecorder
 from strandline.fold.metrics import fold_health, fold_metrics
 from strandline.fold.repair import RepairPolicy
 from strandline.fold.scopes import Scope
@@ -172,7 +173,7 @@ class _Fold:
         self._scope = scope
         self._policy = policy
         self._display = display
-        self._hooks = Hooks(events=Events(display.tell))
+        self._hooks = Hooks(events=Events(display.tell, RepairRecorder(path)))
         self._sync = SYNCED if synced else WRITTEN
         self.artifact = ArtifactState(str(path))
         self._watched: PublishedArtifacts | None = None

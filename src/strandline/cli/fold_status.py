@@ -27,6 +27,7 @@ from strandline.cli.output import AsJson, emit
 from strandline.clock import NS_PER_S, SystemClock
 from strandline.fold.backends import existing_backend, holder_of
 from strandline.fold.cursor import UNKNOWN, FoldCursor, parse_fold_cursor
+from strandline.fold.last_repair import read_last_repair
 from strandline.fold.repair.decisions import decide
 from strandline.fold.repair.policy import decided_mode
 from strandline.kv import Retention
@@ -72,6 +73,7 @@ def status(  # noqa: PLR0913, PLR0917 - one parameter for each option
         "everything_before": _time(cursor.since_ns),
         "kept_by": holder_of(path),
         "bytes": _size(path),
+        **_last_repair(path),
     }
     retention = alarm = None
     if address is not None:
@@ -122,6 +124,19 @@ def _asked(name: str, retention: Retention, cursor: FoldCursor, *, has_data: boo
         "behind": max(0, retention.last_revision - cursor.revision),
         "next": decision.course.name.lower().replace("_", " "),
         "because": decision.reason,
+    }
+
+
+def _last_repair(path: Path) -> Mapping[str, object]:
+    repair = read_last_repair(path)
+    if repair is None:
+        return {"last_repair": None}
+    return {
+        "last_repair": repair.plan,
+        "last_repair_because": repair.reason,
+        "last_repair_ended": unix_time(repair.ended_unix),
+        "last_repair_put": repair.put,
+        "last_repair_deleted": repair.deleted,
     }
 
 

@@ -33,6 +33,7 @@ from strandline.fold.backends import Backend, backend_of, open_fold
 from strandline.fold.background_watch import BackgroundWatch, Companion, Connect
 from strandline.fold.cursor import FoldCursor, parse_fold_cursor
 from strandline.fold.errors import NotYet
+from strandline.fold.last_repair import RepairRecorder
 from strandline.fold.progress import FoldStatus
 from strandline.fold.records import FoldEntry
 from strandline.fold.repair.policy import RepairPolicy
@@ -89,8 +90,8 @@ def follow(  # noqa: PLR0913 - each is a choice with a default
 
     policy = policy or RepairPolicy()
     policy = policy if mode is None else replace(policy, fold_mode=mode)
-    lender = SharedStore(open_store, str(path))
-    background = BackgroundWatch(connect, scope, lender, policy, batching or Batching(), on_change, Events(), companion)
+    lender, events = SharedStore(open_store, str(path)), Events(RepairRecorder(Path(path)))
+    background = BackgroundWatch(connect, scope, lender, policy, batching or Batching(), on_change, events, companion)
     return FollowedFold(background, lender, str(path))
 
 

@@ -1,4 +1,4 @@
-"""Folds: their cursor beside the log of their bucket, and the newest artifact beside the log's floor.
+"""Folds: their cursor beside the log of their bucket, their last repair, the newest artifact beside the log's floor.
 
 Invariants: a fold is opened for reading alone, and closed after each look; nothing is written.
 """
@@ -13,6 +13,7 @@ from strandline.clock import SystemClock
 from strandline.errors import InvalidInput
 from strandline.fold import FoldCursor, FoldEntry, existing_backend, holder_of, open_read_only, parse_fold_cursor
 from strandline.fold.addresses import connect_bucket
+from strandline.fold.last_repair import LastRepair, read_last_repair
 from strandline.fold.repair.decisions import decide
 from strandline.fold.repair.policy import decided_mode
 from strandline.kv import NotSupported, Retention
@@ -56,6 +57,7 @@ class FoldFacts:
     mode: str
     bytes: int
     holder: str | None
+    repair: LastRepair | None
     bucket: BucketFacts | None
     artifact: ArtifactFacts | None
 
@@ -115,6 +117,7 @@ class FoldPart(Polled[FoldFacts]):
             mode=chosen_mode(cursor.mode, None, seen_evicting=cursor.seen_evicting).name.lower(),
             bytes=_size(self.path),
             holder=holder_of(self.path),
+            repair=read_last_repair(self.path),
             bucket=bucket,
             artifact=None if self._artifacts is None else _newest(self._artifacts, retention),
         )
