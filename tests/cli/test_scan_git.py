@@ -3,6 +3,7 @@
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,9 +130,9 @@ def test_one_blob_is_scanned_once_for_all_paths_that_the_rules_see_alike(
     scanned: list[str] = []
     engine_scan = Engine.scan
 
-    def counted(self: Engine, data: bytes, path: str = "", commit: str = "") -> ItemResult:
+    def counted(self: Engine, data: bytes, path: str = "", commit: str = "", **more: Any) -> ItemResult:  # noqa: ANN401
         scanned.append(path)
-        return engine_scan(self, data, path, commit)
+        return engine_scan(self, data, path, commit, **more)
 
     monkeypatch.setattr(Engine, "scan", counted)
     rows = shop.rows("--git")

@@ -8,18 +8,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.journal import Journal
+from strandline.objects import StoreUnavailable
 from strandline.pipeline.lake import LakeDatabase
+from strandline.pipeline.lake.page_cache import PageCache
 from strandline.pipeline.lake.stores import open_lake
 from strandline.pipeline.stores import open_stores
 from strandline.scan.state import tenant_named
 from tests.spark.lives import Life
 from tests.spark.rows import Rows, rows_of
+from tests.waiting import eventually
 
 LEASE_S = 3.0
 KEY = "5a" * 32
@@ -93,6 +96,17 @@ def _zipped(text: str) -> bytes:
     return packed.getvalue()
 
 
+class _Counted(NamedTuple):
+    items: int
+
+
+def _counted(pages: PageCache) -> _Counted | None:
+    try:
+        return _Counted(sum(len(pages.ledger(*scope).table()) for scope in pages.scopes()))
+    except StoreUnavailable:
+        return None
+
+
 class Watch:
     """Looks at the stores of a scan from outside."""
 
@@ -103,9 +117,11 @@ class Watch:
         self._ledger = "ledger" if self._stores.database.dialect == "sqlite" else "ledger_entries"
 
     def committed(self) -> int:
-        """Return how many items are in the ledger."""
+        """Return how many items are in the ledger; a lake whose store starts again is waited for."""
         if self._pages is not None:
-            return sum(len(self._pages.ledger(*scope).table()) for scope in self._pages.scopes())
+            pages = self._pages
+            counted = eventually(lambda: _counted(pages), "the store of the lake answers")
+            return 0 if counted is None else counted.items
         query = f"SELECT count(*) FROM {self._ledger}"  # noqa: S608 - one of two names
         rows: list[Any] = self._stores.sql.read(lambda connection: connection.execute(query).fetchall())
         return int(rows[0][0])

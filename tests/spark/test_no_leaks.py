@@ -52,10 +52,10 @@ from strandline.scan.worker.page_writer import PageWriter
 once = pathlib.Path(os.environ["TROUBLE"])
 engine_scan, page_add = Engine.scan, PageWriter.add
 
-def scan(self, data, *more):
+def scan(self, data, *more, **named):
     if b"the engine fails here" in data:
         raise ValueError(f"cannot scan {data!r}")
-    return engine_scan(self, data, *more)
+    return engine_scan(self, data, *more, **named)
 
 def first_time(name):
     try:
