@@ -2,12 +2,15 @@
 
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow.compute as pc
 import pytest
 
+from strandline.findings import finding_rows, report_builder
 from strandline.findings.finding_rows import read_finding_rows
 from strandline.findings.index import FindingIndex, build_index
 from strandline.findings.index_query import FindingQuery
@@ -183,6 +186,64 @@ def test_it_does_over_a_tree_and_its_history(tmp_path: Path) -> None:
     with open_state(str(shop.state)) as state:
         assert build_report(state).findings
         check(state)
+
+
+def leave_unlisted(where: str, source: FakeSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave what a first scan leaves that has not written its inventory."""
+    with monkeypatch.context() as before_the_end:
+        before_the_end.setattr("tests.cli.scanned._list", lambda *_: None)
+        scan(where, source)
+
+
+ONE = FakeSource("fs", "/srv/shop", {"a.env": [hit("github-pat", "one", "a.env")]})
+
+
+def test_findings_that_no_source_lists_are_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = str(tmp_path / "state")
+    leave_unlisted(where, ONE, monkeypatch)
+    with open_state(where) as state:
+        assert check(state) == 1, "it is made of its row"
+        (found,) = build_index(state).page(FindingQuery(show="all"))
+        assert found.is_gone
+        assert found.source_name == "file"
+
+
+@pytest.mark.parametrize("reader", [finding_rows, report_builder], ids=["index", "report"])
+def test_a_scan_that_ends_while_it_is_looked_at_hides_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: ModuleType
+) -> None:
+    """A scan writes its inventory and then deletes its mark, so marks are read first."""
+    where = str(tmp_path / "state")
+    leave_unlisted(where, ONE, monkeypatch)
+    ends = [lambda: scan(where, ONE, run=2)]
+
+    def ending(read: Callable[..., object]) -> Callable[..., object]:
+        def read_and_end(*given: object) -> object:
+            found = read(*given)
+            if ends:
+                ends.pop()()
+            return found
+
+        return read_and_end
+
+    for name in ("current_sources", "unfinished_scans"):
+        monkeypatch.setattr(reader, name, ending(getattr(reader, name)))
+    with open_state(where) as state:
+        found = build_index(state).current if reader is finding_rows else len(build_report(state).findings)
+    assert not ends, "it ended between the two"
+    assert found == 1
+
+
+def test_numbers_count_the_secrets_at_every_path_of_a_finding(tmp_path: Path) -> None:
+    """An archive with one secret in two members, and another secret before it in one of them."""
+    where, rule, member = str(tmp_path / "state"), "github-pat", "z/a.zip!"
+    hits = [hit(rule, "one", f"{member}x", 3), hit(rule, "one", f"{member}y", 5), hit(rule, "two", f"{member}y", 1)]
+    scan(where, FakeSource("fs", "/srv/shop", {"z/a.zip": hits}))
+    with open_state(where) as state:
+        report, index = build_report(state).findings, build_index(state)
+        assert sorted(len(one.numbers) for one in report) == [1, 2]
+        for one in report:
+            assert list(index.report(FindingQuery(text=one.finding_id)).findings) == [one]
 
 
 def test_stored_findings_are_those_that_were_observed(tmp_path: Path) -> None:

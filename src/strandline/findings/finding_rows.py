@@ -103,8 +103,11 @@ class FindingRows:
 
     def numbered(self, rows: Rows) -> list[ReportFinding]:
         """Return some findings with their `numbers`, for which all findings at the same paths are looked at."""
-        paths = self.values["folded"]
-        near = pc.or_(pc.is_in(paths, value_set=paths.take(pa.array(rows))), pc.is_valid(self.values["object"]))
+        paths, asked = self.values["folded"], self.values.select(["folded", "object"]).take(pa.array(rows))
+        objects = [self._objects[known] for known in asked["object"].drop_null().to_pylist()]
+        elsewhere = {folded(at.path) for one in objects for at in one.locations}
+        at_paths = pa.array({*asked["folded"].to_pylist(), *elsewhere}, paths.type)
+        near = pc.or_(pc.is_in(paths, value_set=at_paths), pc.is_valid(self.values["object"]))
         looked = np.flatnonzero(near.to_numpy())
         found = {int(row): self.finding(int(row)) for row in looked}
         numbers = {one.finding_id: one.numbers for one in in_order(found.values())}
@@ -166,7 +169,8 @@ def _values_of(findings: Sequence[ReportFinding], facts: ReportFacts, gone: int)
 
 def read_finding_rows(state: State) -> FindingRows:
     """Return the findings of the last scans, and those that are gone since."""
-    listed, open_scans = current_sources(state), unfinished_scans(state)
+    open_scans = unfinished_scans(state)  # before inventories: a scan writes its own before it deletes its mark
+    listed = current_sources(state)
     stored = read_stored_findings(state.stores, state.tenant)
     rows = _Observations(state, stored, listed, open_scans)
     return rows.findings()
@@ -264,8 +268,10 @@ class _Observations:
         context, size = self._context, len(rows)
         numbers = np.concatenate([numbers, np.zeros(gone, np.int64)])
         is_gone = np.arange(size) >= size - gone
-        names = pa.array([sortable(one.source.name) for one in context.listed], pa.large_binary())
-        of_source = pc.if_else(pa.array(is_gone), source.cast(pa.large_binary()), names.take(pa.array(numbers)))
+        of_source = source.cast(pa.large_binary())
+        if context.listed:
+            names = pa.array([sortable(one.source.name) for one in context.listed], pa.large_binary())
+            of_source = pc.if_else(pa.array(is_gone), of_source, names.take(pa.array(numbers)))
         before = np.array([one.previous_ns for one in context.listed] or [_NOWHERE], np.int64)
         live = [bytes(secret) for secret, one in context.verified.items() if one.state is Liveness.LIVE]
         at = pc.if_else(

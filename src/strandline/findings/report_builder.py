@@ -82,8 +82,8 @@ def build_report(
 
     `coverage` also asks the ledger about each listed item.
     """
+    open_scans = unfinished_scans(state, unfinished)  # before inventories: a scan writes its own, then deletes its mark
     listed = current_sources(state, inventories)
-    open_scans = unfinished_scans(state, unfinished)
     seen = list(_everything(state, listed) if everything else current_of(state, listed, open_scans))
     context = context_of(state, listed, open_scans, (one.row.observation.ovid for one in seen))
     findings = in_order(findings_of(seen, context))
@@ -131,8 +131,8 @@ def facts_of(state: State, listed: Sequence[ListedSource], open_scans: Sequence[
 
 def scan_report(state: State, inputs_digest: bytes, *, coverage: bool = False) -> Report:
     """Return a report of the last scan of one set of sources (`ScanRequest.inputs_digest`)."""
-    inventory = find_inventory(state.stores.state, state.tenant, inputs_digest)
     mark = find_unfinished(state.stores.state, state.tenant, inputs_digest)
+    inventory = find_inventory(state.stores.state, state.tenant, inputs_digest)
     return build_report(
         state,
         inventories=[inventory] if inventory else [],

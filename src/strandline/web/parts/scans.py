@@ -183,8 +183,8 @@ class ScanPart(Polled[ScanFacts]):
         else:
             self._replace_index(token)
             fresh = self.index
+        open_scans = unfinished_scans(self.state)  # before inventories: a scan writes its own, then deletes its mark
         listed = current_sources(self.state)
-        open_scans = unfinished_scans(self.state)
         return self._counted(
             ScanFacts(
                 version=self._version,
