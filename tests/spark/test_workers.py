@@ -16,12 +16,16 @@ import pyarrow as pa
 import pytest
 
 from strandline.detect import expand, load_builtin
+from strandline.pipeline.stores import Stores
+from strandline.protocol.shards import RunKey
 from strandline.scan.errors import StateNotShared, WorkersFailed
 from strandline.scan.events import Planned
+from strandline.scan.parted.kept_stores import close_kept, kept_stores
 from strandline.scan.parted.part_tasks import PartedPlan
 from strandline.scan.run.progress import Progress
 from strandline.scan.sources import Content, FileSource, InputRefused, ItemReader, Tell
-from strandline.spark.workers import check_shared, scan_on_spark
+from strandline.scan.workers import WorkerTask
+from strandline.spark.workers import Task, check_shared, scan_on_spark
 from tests.scan.fixtures import own_cache  # noqa: F401 - a fixture
 from tests.scan.things import Reader, Thing, Things
 from tests.scan.threaded_workers import TENANT, made, request_for, scanned
@@ -91,6 +95,29 @@ def test_spark_gives_the_rows_that_threads_give(spark: "SparkSession", tmp_path:
     assert looks[-1].shards_done >= 2
     with alone.open_stores() as one, on_spark.open_stores() as other:
         assert rows_of(one, TENANT) == rows_of(other, TENANT)
+
+
+def test_a_worker_does_not_keep_the_stores_of_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process would have the tenant's ledger in memory twice."""
+    close_kept()
+    request = request_for(made(f"file://{tmp_path}/lake"), Things(tmp_path / "things.json"))
+    closed: list[Stores] = []
+    begun: list[list[Stores]] = []
+    close = Stores.close
+
+    def noted(self: Stores) -> None:
+        closed.append(self)
+        close(self)
+
+    monkeypatch.setattr(Stores, "close", noted)
+    monkeypatch.setattr("strandline.spark.workers.work", lambda _task, _prefer: begun.append(list(closed)))
+    with kept_stores(request, 1) as kept:
+        pass
+    task = Task(WorkerTask(request, RunKey(TENANT, 1), 1, 1), [], is_local=True)
+    numbers = pa.record_batch([pa.array([0], pa.int64())], ["id"])
+    (answer,) = task(iter([numbers]))
+    assert answer.to_pylist() == [{"worker": 0, "error": None}]
+    assert begun == [[kept]]
 
 
 @dataclass(frozen=True)

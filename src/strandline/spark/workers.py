@@ -28,6 +28,7 @@ from strandline.pipeline.stores import open_database
 from strandline.scan.driver import scan
 from strandline.scan.errors import StateNotShared, WorkersFailed
 from strandline.scan.events import NoExecutor, StateNearby, Tell, silent
+from strandline.scan.parted.kept_stores import close_kept
 from strandline.scan.request import ScanRequest
 from strandline.scan.retries import retried
 from strandline.scan.settle.outcome import Outcome
@@ -79,6 +80,7 @@ class Task:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Work on the run, beginning with the shard of this partition's number, if it has one."""
         with transport_errors():
+            close_kept()  # the work opens stores of its own, and has the ledger once in memory
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     yield self._report(number)

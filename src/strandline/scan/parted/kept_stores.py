@@ -2,13 +2,16 @@
 
 A lake's ledger is read from its pages. A task that opened it anew would read it whole, once for each part.
 
-Invariant: stores are used by one call at a time, and not again after an error, nor when the lake was made anew since.
+Invariants: stores are used by one call at a time, and not again after an error, nor when the lake was made anew since.
+They serve the parts of one plan: what another scan reads, it reads from the lake as it is then, with its own keys and
+credentials.
 """
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from strandline.errors import StrandlineError
 from strandline.pipeline.sql.migrations import SchemaStatus
 from strandline.pipeline.stores import LAKES, Stores
 from strandline.scan.request import ScanRequest
@@ -21,13 +24,13 @@ _kept: list[_Kept] = []
 
 
 @contextmanager
-def kept_stores(request: ScanRequest) -> Iterator[Stores]:
-    """Open the stores of a request, or use those of the last call of this process."""
+def kept_stores(request: ScanRequest, plan: int) -> Iterator[Stores]:
+    """Open the stores of a request, or use those of the last call of this process for the same plan."""
     if not request.address.startswith(LAKES):
         with request.open_stores() as stores:
             yield stores
         return
-    named = (request.address, request.coordination, request.lease_ttl_s, request.key)
+    named = (plan, request.address, request.coordination, request.lease_ttl_s, request.key)
     stores, status = _taken(named) or _opened(request)
     try:
         yield stores
@@ -37,24 +40,39 @@ def kept_stores(request: ScanRequest) -> Iterator[Stores]:
     _keep((named, status, stores))
 
 
+def close_kept() -> None:
+    """Close the stores that are kept, if any: what was read takes memory, which other work of the process needs."""
+    if (kept := _popped()) is not None:
+        kept[2].close()
+
+
 def _opened(request: ScanRequest) -> tuple[Stores, SchemaStatus]:
     stores = request.open_stores()
-    return stores, stores.database.status()
+    try:
+        return stores, stores.database.status()
+    except BaseException:
+        stores.close()
+        raise
 
 
 def _taken(named: tuple[object, ...]) -> tuple[Stores, SchemaStatus] | None:
-    with _lock:
-        kept = _kept.pop() if _kept else None
-    if kept is None:
+    if (kept := _popped()) is None:
         return None
     before, status, stores = kept
     is_same = False
     try:
         is_same = before == named and retried(stores.database.status) == status
+    except StrandlineError:
+        return None  # such as credentials that expired; if it is the store, opening it anew says so
     finally:
         if not is_same:
             stores.close()
     return (stores, status) if is_same else None
+
+
+def _popped() -> _Kept | None:
+    with _lock:
+        return _kept.pop() if _kept else None
 
 
 def _keep(kept: _Kept) -> None:

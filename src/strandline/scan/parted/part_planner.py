@@ -23,7 +23,7 @@ from strandline.scan.sources.row_index import RowIndex
 
 def plan_part(request: ScanRequest, task: PlanTask) -> PlannedPart:
     """List a part and decide about its items."""
-    with kept_stores(request) as stores:
+    with kept_stores(request, task.plan) as stores:
         known = known_rows(stores, request, task.known)
         planner = Planner(
             stores, request, task.parked, task.is_new, known=known, bases=task.bases, probes_share=task.tasks
