@@ -76,6 +76,17 @@ def test_what_is_remembered_of_objects_is_bounded(server: GoogleServer, monkeypa
         assert server.methods[found:].count("HEAD") >= 2
 
 
+def test_the_objects_that_were_seen_last_are_remembered(server: GoogleServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "GENERATIONS_KEPT", 3)
+    with opened() as store:
+        etags = {key: store.put(key, b"1") for key in "abc"}
+        store.head("a")
+        store.put("d", b"1")
+        found = len(server.methods)
+        store.put("a", b"2", if_match=etags["a"])
+        assert server.methods[found:] == ["PUT"]
+
+
 @pytest.mark.parametrize(
     ("ignored", "problem"),
     [("absent", "created an object that exists"), ("generation", "replaced an object whose ETag had changed")],

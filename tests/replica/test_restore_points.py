@@ -1,6 +1,7 @@
 """Restore points: plans, times, and late files of a former leader, which no plan ends with."""
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -10,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.objects import MemoryObjects
+from strandline.objects import MemoryObjects, Object
 from strandline.replica import (
     Layout,
+    LtxDamaged,
     LtxFile,
     ReplicaGap,
     RestorePointMissing,
@@ -122,9 +124,12 @@ def test_a_plan_takes_few_files() -> None:
 
 
 class TwoLeaders:
-    """A replica of pages that say which transaction wrote them: leader 1 up to 4, then leader 2; merged by fours."""
+    """A replica of pages that say which transaction wrote them: leader 1 up to 4, then leader 2; merged by fours.
 
-    def __init__(self) -> None:
+    The transaction `whole` is of the whole database, and names no predecessor.
+    """
+
+    def __init__(self, whole: int = 0) -> None:
         self.store = MemoryObjects()
         self.layout = Layout(self.store)
         self.store.put(KEY, format_lineage("a" * 32))
@@ -132,8 +137,8 @@ class TwoLeaders:
         self.after = dict[int, bytes]()
         pages = bytearray(4)
         for txid in range(1, LAST + 1):
-            changed = dict.fromkeys(range(1, 5) if txid == 1 else (1, 2 + txid % 2), txid)
-            self.ends[txid] = self.ship(txid, 1 if txid <= 4 else 2, changed)
+            changed = dict.fromkeys(range(1, 5) if txid in (1, whole) else (1, 2 + txid % 2), txid)
+            self.ends[txid] = self.ship(txid, 1 if txid <= 4 else 2, changed, is_whole=txid == whole)
             for page, value in changed.items():
                 pages[page - 1] = value
             self.after[txid] = bytes(pages)
@@ -141,9 +146,10 @@ class TwoLeaders:
         for first, last in MERGED:
             compact(self.store, self.layout, files[first - 1 : last], 1)
 
-    def ship(self, txid: int, epoch: int, pages: Mapping[int, int], time_ms: int = 0) -> int:
+    def ship(self, txid: int, epoch: int, pages: Mapping[int, int], time_ms: int = 0, *, is_whole: bool = False) -> int:
         """Create a transaction; return the checksum of its file."""
-        header = ltx.LtxHeader(512, 4, txid, txid, time_ms or txid * 1000, epoch=epoch, predecessor=self.ends[txid - 1])
+        before = 0 if is_whole else self.ends[txid - 1]
+        header = ltx.LtxHeader(512, 4, txid, txid, time_ms or txid * 1000, epoch=epoch, predecessor=before)
         body = b"".join(ltx.encode(header, [(page, bytes([value]) * 512) for page, value in pages.items()]))
         self.store.put(self.layout.key(0, txid, txid), body, if_absent=True)
         return ltx.file_checksum(body)
@@ -165,15 +171,16 @@ class TwoLeaders:
 
 @pytest.mark.parametrize("removed", range(LAST))
 @pytest.mark.parametrize("has_snapshot", [False, True])
+@pytest.mark.parametrize("ahead_ms", [-7000, 1, 12_000])
 def test_no_restore_ends_with_a_late_transaction_of_a_former_leader(
-    tmp_path: Path, removed: int, has_snapshot: bool
+    tmp_path: Path, removed: int, has_snapshot: bool, ahead_ms: int
 ) -> None:
     for late in range(1, removed + 1):
         two = TwoLeaders()
         if has_snapshot:
             take_snapshot(two.store, two.layout, two.layout.all_files())
         two.remove(range(1, removed + 1))
-        two.ship(late, 1, dict.fromkeys(range(1, 5), 99), time_ms=late * 1000 + 1)
+        two.ship(late, 1, dict.fromkeys(range(1, 5), 99), time_ms=late * 1000 + ahead_ms)
         ends = {last for _, last in MERGED}
         cut_into = {txid for first, last in MERGED if first <= removed for txid in range(first, last)}
         expected = {txid: None if txid in cut_into else two.after[txid] for txid in range(1, LAST + 1)}
@@ -192,6 +199,40 @@ def test_a_late_transaction_is_refused_with_a_reason(tmp_path: Path) -> None:
         restore(two.store, two.layout, tmp_path / "out", txid=5)
     assert "such as 8" in (caught.value.hint or "")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_whole_database_behind_a_late_transaction_does_not_hide_that_it_is_late(tmp_path: Path) -> None:
+    two = TwoLeaders(whole=6)
+    two.remove(range(1, 6))
+    two.ship(5, 1, dict.fromkeys(range(1, 5), 99))
+    with pytest.raises(RestorePointMissing, match="transaction 6 names none before it"):
+        find_plan(two.store, two.layout.all_files(), txid=5)
+    assert two.restored(tmp_path / "out", at=datetime.fromtimestamp(5.5, UTC)) == two.after[4]
+    assert two.restored(tmp_path / "out", txid=6) == two.after[6]
+
+
+@pytest.mark.parametrize("removed", [range(5, 9), range(5, 6), range(7, 8)])
+def test_a_transaction_that_is_removed_during_a_restore_is_not_told_as_late(removed: Iterable[int]) -> None:
+    two = TwoLeaders()
+    listed = two.layout.all_files()
+    two.remove(removed)
+    with pytest.raises(LtxDamaged, match="it went away while the replica was read"):
+        find_plan(two.store, listed, txid=5)
+
+
+def test_a_late_transaction_does_not_have_the_headers_before_it_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = TwoLeaders()
+    two.remove(range(1, 9))
+    two.ship(8, 1, {3: 99})
+    files, reads, get = two.layout.all_files(), Counter[str](), two.store.get
+
+    def counted(key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
+        reads[key] += 1
+        return get(key, start=start, stop=stop)
+
+    monkeypatch.setattr(two.store, "get", counted)
+    assert find_transaction(two.store, files, datetime.fromtimestamp(8.5, UTC)) == 8
+    assert reads[two.layout.key(0, 9, 9)] == 1
 
 
 def test_a_transaction_whose_successors_were_shipped_after_the_listing_is_restored() -> None:

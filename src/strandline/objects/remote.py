@@ -241,6 +241,7 @@ class RemoteObjects:
         if self._generations is None or not generation:
             return
         with self._lock:
+            self._generations.pop((key, meta["e_tag"]), None)  # it goes to the end, as the one that was seen last
             self._generations[key, meta["e_tag"]] = generation
             while len(self._generations) > GENERATIONS_KEPT:
                 del self._generations[next(iter(self._generations))]

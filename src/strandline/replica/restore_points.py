@@ -6,10 +6,10 @@ of a former leader that comes late may create a file under it. A single transact
 only if the transactions behind it continue it, to the end of one of these.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from strandline.objects import ObjectStore
 from strandline.replica.errors import LtxDamaged, ReplicaGap, RestorePointMissing
@@ -19,6 +19,9 @@ from strandline.replica.ltx import HEADER_BYTES, LtxHeader, file_checksum, forma
 
 LOOKS = 32
 """How many headers are read at once."""
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Fork(NamedTuple):
@@ -78,23 +81,33 @@ def find_transaction(store: ObjectStore, files: Sequence[LtxFile], at: datetime)
 
     Clocks jump, and leaders have clocks of their own, so that times may run backwards in a history. The last one is
     found by looking at the headers from the end, several at once, and not by halving. Late files of a former leader do
-    not count.
+    not count: the merged file that ends with the same transaction says when it was written.
     """
     wanted_ms = int(at.timestamp() * 1000)
-    by_txid = {file.max_txid: file for file in sorted(files, key=lambda file: -file.level)}
-    ordered = sorted(by_txid, reverse=True)
-    with ThreadPoolExecutor(LOOKS, "strandline-restore") as pool:
-        for first in range(0, len(ordered), LOOKS):
-            some = ordered[first : first + LOOKS]
-            times = pool.map(lambda txid: _header(store, by_txid[txid]).timestamp_ms, some)
-            found = next((txid for txid, time_ms in zip(some, times, strict=True) if time_ms <= wanted_ms), None)
-            if found is None:
+    ending = dict[int, list[LtxFile]]()
+    for file in sorted(files):  # by level
+        ending.setdefault(file.max_txid, []).append(file)
+
+    def times_ms(txid: int) -> list[int]:
+        return [_header(store, file).timestamp_ms for file in ending[txid][:2]]
+
+    ordered = sorted(ending, reverse=True)
+    for first in range(0, len(ordered), LOOKS):
+        some = ordered[first : first + LOOKS]
+        for txid, times in zip(some, _at_once(times_ms, some), strict=True):
+            if min(times) > wanted_ms:
                 continue
-            if find_fork(store, files, by_txid[found]) is None:
-                return found
-            return find_transaction(store, [file for file in files if file != by_txid[found]], at)
+            own = times if find_fork(store, files, ending[txid][0]) is None else times[1:]
+            if own and own[0] <= wanted_ms:
+                return txid
     hint = "ask for a later time; `snapshots` lists what is there"
     raise RestorePointMissing(store.address, f"it does not reach back to {at.isoformat()}", hint=hint)
+
+
+def _at_once(read: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Return what was read for each of a few items, in order; an error is raised where it is reached."""
+    with ThreadPoolExecutor(LOOKS, "strandline-restore") as pool:
+        return pool.map(read, items)
 
 
 def _header(store: ObjectStore, file: LtxFile) -> LtxHeader:
@@ -108,7 +121,8 @@ def find_fork(store: ObjectStore, files: Sequence[LtxFile], single: LtxFile) -> 
     """Return why a file of level 0 is not of the history that merged files have; None where it is.
 
     Transactions are removed in order, so that those behind one of the history are there up to the end of the merged
-    file. Replicas of litestream's have one leader, and name no predecessors.
+    file. A whole database behind it names no predecessor, and proves nothing. Replicas of litestream's have one leader,
+    and name no predecessors at all.
     """
     merged = [file for file in files if file.level and file.min_txid <= single.max_txid <= file.max_txid]
     if single.level or not merged:
@@ -117,8 +131,8 @@ def find_fork(store: ObjectStore, files: Sequence[LtxFile], single: LtxFile) -> 
     problem = _break_between(store, files, single, nearest)
     if problem is None or find_lineage(store) is None:
         return None
-    late = f"{single.key} came late, from a former leader: {nearest.key} has that transaction, and {problem}"
-    return Fork(late, nearest)
+    late = f"{single.key} cannot be told from one that came late, from a former leader"
+    return Fork(f"{late}: {nearest.key} has that transaction, and {problem}", nearest)
 
 
 def _break_between(store: ObjectStore, files: Sequence[LtxFile], single: LtxFile, merged: LtxFile) -> str | None:
@@ -132,21 +146,24 @@ def _break_between(store: ObjectStore, files: Sequence[LtxFile], single: LtxFile
         return None if known is None else _read_ends(store, key, known.size)
 
     end: int | None = None
-    with ThreadPoolExecutor(LOOKS, "strandline-restore") as pool:
-        for first in range(single.max_txid, merged.max_txid + 1, LOOKS):
-            txids = range(first, min(first + LOOKS, merged.max_txid + 1))
-            for txid, found in zip(txids, pool.map(read, txids), strict=True):
-                if found is None:
-                    return f"transaction {txid} is not beside it"
-                header, checksum = found
-                if end is not None and not header.continues(end):
-                    return f"transaction {txid} follows another file"
-                end = header.end_checksum(checksum)
+    for first in range(single.max_txid, merged.max_txid + 1, LOOKS):
+        txids = range(first, min(first + LOOKS, merged.max_txid + 1))
+        for txid, found in zip(txids, _at_once(read, txids), strict=True):
+            if found is None:
+                return f"transaction {txid} is not beside it"
+            header, checksum = found
+            if end is not None and header.predecessor != end:
+                return f"transaction {txid} " + (
+                    "follows another file" if header.predecessor else "names none before it"
+                )
+            end = header.end_checksum(checksum)
     named = _header(store, merged).end
     return None if named in (0, end) else "it ends with another file"
 
 
-def _read_ends(store: ObjectStore, key: str, size: int) -> tuple[LtxHeader, int] | None:
-    """Return the header and the checksum of a file; None where it is gone."""
+def _read_ends(store: ObjectStore, key: str, size: int) -> tuple[LtxHeader, int]:
+    """Return the header and the checksum of a file."""
     head, tail = store.get(key, stop=HEADER_BYTES), store.get(key, start=max(0, size - 8))
-    return None if head is None or tail is None else (parse_header(head.body, key), file_checksum(tail.body))
+    if head is None or tail is None:
+        raise LtxDamaged(key, "it went away while the replica was read")
+    return parse_header(head.body, key), file_checksum(tail.body)
