@@ -8,12 +8,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from strandline.clock import ManualClock
+from strandline.errors import Damaged
 from strandline.objects import MemoryObjects, ObjectStore
+from strandline.objects.contracts import Object
 from strandline.pipeline.lake import LakeDatabase
 from strandline.pipeline.lake.columns import TABLES, ledger_rows
 from strandline.pipeline.lake.compaction import Compaction
 from strandline.pipeline.lake.compaction_records import format_record, parse_record
-from strandline.pipeline.lake.delta_log import TableAltered, format_commit_key, parse_commit_key
+from strandline.pipeline.lake.delta_log import DeltaLog, TableAltered, TableVersion, format_commit_key, parse_commit_key
 from strandline.pipeline.lake.layout import format_log_prefix
 from strandline.pipeline.lake.state_log import SNAPSHOT_EVERY
 from strandline.pipeline.lake.stores import LakeStores, open_lake
@@ -185,6 +187,31 @@ def test_a_table_that_another_tool_has_written_is_refused_and_nothing_is_lost(tm
         database.store.put(format_commit_key("ledger", 3), b"{}")
         with pytest.raises(TableAltered, match="removed"):
             open_lake(database).ledger.list_done_hashes(TENANT, POLICY)
+
+
+class Forgetful(MemoryObjects):
+    """Says of the first so many reads of a first commit that it is not there."""
+
+    missing = 0
+    reads = 0
+
+    def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
+        if key != format_commit_key("ledger", 0):
+            return super().get(key, start=start, stop=stop)
+        self.reads += 1
+        return None if self.reads <= self.missing else super().get(key, start=start, stop=stop)
+
+
+def test_a_first_commit_that_is_listed_and_cannot_be_read_is_damage_after_a_few_looks() -> None:
+    store = Forgetful()
+    assert DeltaLog(store, "ledger").commit(TableVersion(), [], [], 1) == 0
+    store.missing, store.reads = 2, 0
+    assert DeltaLog(store, "ledger").latest().version == 0
+    store.missing, store.reads = 1_000_000, 0
+    with pytest.raises(Damaged, match="says that it is not there") as refused:
+        DeltaLog(store, "ledger").latest()
+    assert "cache or proxy" in str(refused.value.hint)
+    assert store.reads == 3
 
 
 def test_old_batches_and_values_of_scanner_state_go_and_the_state_stays() -> None:

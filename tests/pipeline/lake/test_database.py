@@ -40,6 +40,15 @@ def test_a_prefix_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path)
         open_stores(f"file://{tmp_path}/lake")
 
 
+@pytest.mark.parametrize("name", ["2024.csv", "_delta_log/readme.json", "part-0.parquet"])
+def test_tables_of_another_are_not_taken_for_those_of_a_lake(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "lake" / "tables" / "findings" / name
+    file.parent.mkdir(parents=True)
+    file.write_text("a,b\n")
+    with pytest.raises(ForeignPrefix):
+        lake_at(tmp_path)
+
+
 def test_a_lake_of_a_later_format_is_left_alone(tmp_path: Path) -> None:
     address = lake_at(tmp_path)
     (tmp_path / "lake" / MARKER).write_text('{"strandline": "pipeline", "format": 2, "created_ns": 1}')

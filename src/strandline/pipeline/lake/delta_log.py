@@ -36,6 +36,8 @@ _TYPES = {
     pa.int64(): "long",
 }
 NS_PER_MS = 1_000_000
+_LOOKS_MAX = 3
+"""A first commit that is listed and was not there may have been made between; it is there the next time."""
 
 
 class TableAltered(Damaged):
@@ -102,16 +104,17 @@ class DeltaLog:
 
     def latest(self) -> TableVersion:
         """Return the current version of the table."""
-        known = self._last
-        current = TableVersion(known.version, dict(known.files), dict(known.removed))
-        while (found := self._store.get(format_commit_key(self._table, current.version + 1))) is not None:
-            self._apply(current, found.body, found.info.modified)
-        if current.version < 0 and not self._is_checked:
-            if self._has_begun():
-                return self.latest()
-            self._is_checked = True
-        self._last = current
-        return TableVersion(current.version, dict(current.files), dict(current.removed))
+        for _ in range(_LOOKS_MAX):
+            current = self._read_on()
+            if current.version >= 0 or self._is_checked or not self._has_begun():
+                self._is_checked = True
+                self._last = current
+                return TableVersion(current.version, dict(current.files), dict(current.removed))
+        raise Damaged(
+            f"{self._store.address}/{format_commit_key(self._table, 0)}",
+            "the store lists it, and says that it is not there when it is read",
+            safe="see whether a cache or proxy answers for the store; otherwise restore the object from a copy",
+        )
 
     def commit(self, before: TableVersion, add: Iterable[DataFile], remove: Iterable[str], now_ns: int) -> int | None:
         """Write the next version; return its number, or None if another compactor has written it."""
@@ -131,6 +134,13 @@ class DeltaLog:
                 raise
             return version if named.encode() in found.body else None
         return version
+
+    def _read_on(self) -> TableVersion:
+        """Return what the commits after the last known one make of the table."""
+        current = TableVersion(self._last.version, dict(self._last.files), dict(self._last.removed))
+        while (found := self._store.get(format_commit_key(self._table, current.version + 1))) is not None:
+            self._apply(current, found.body, found.info.modified)
+        return current
 
     def _head(self, version: int, named: str, now_ns: int) -> list[dict[str, Any]]:
         now_ms = now_ns // NS_PER_MS

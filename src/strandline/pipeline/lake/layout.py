@@ -8,7 +8,7 @@
     state/<tenant>/values/<xx>/<id>                             values that are too large for a batch
     policies/<tenant>/<policy>                                  the rules of a policy
     pages/<table>/<xx>/<tenant>-<policy>-<run>-<shard>-<fence>-<digest>.parquet    rows of one page
-    tables/<table>/…                                            Delta tables of folded pages
+    tables/<table>/…                                            Delta tables of folded pages: `pipeline.lake.delta_log`
     compaction/…                                                pages that were folded, until they are deleted
 
 Numbers and ids are hexadecimal; `<xx>` is the first byte of a digest, which spreads objects that are written at once
@@ -39,11 +39,14 @@ _PAGE = re.compile(
     r"-([0-9a-f]{16})-([0-9a-f]{16})-([0-9a-f]{16})-([0-9a-f]{32})\.parquet"
 )
 
+DATA_FILE = re.compile(
+    r"tables/(ledger|findings|occurrences|observations|triage)/(part|[0-9a-f]{32})-([0-9a-f]{16}-)?[0-9a-f]{64}\.parquet"
+)
 _OURS = re.compile(
     r"compaction/(clock|[0-9a-f]{32}\.json)"
     r"|coordination/(runs|shards)/[0-9a-f]{64}/.*"
     r"|(state|policies)/[0-9a-f]{64}/.*"
-    r"|tables/(ledger|findings|occurrences|observations|triage)/.*"
+    r"|tables/(ledger|findings|occurrences|observations|triage)/_delta_log/[0-9]{20}\.json"
 )
 
 
@@ -87,7 +90,7 @@ def parse_page(key: str) -> PageName | None:
 
 def is_ours(key: str) -> bool:
     """Return whether a key is one that only a lake has."""
-    return parse_page(key) is not None or _OURS.fullmatch(key) is not None
+    return parse_page(key) is not None or _OURS.fullmatch(key) is not None or DATA_FILE.fullmatch(key) is not None
 
 
 def format_scope(tenant: TenantId, policy: PolicyHash) -> str:

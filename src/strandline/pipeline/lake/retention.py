@@ -8,7 +8,6 @@ Invariants: a page is deleted only after every table that has its rows was commi
 has is never deleted; a reader that began within the grace period finds what it listed. Times are those of the store.
 """
 
-import re
 import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -21,6 +20,7 @@ from strandline.pipeline.lake.compaction_records import read_records
 from strandline.pipeline.lake.delta_log import DeltaLog, format_data_key
 from strandline.pipeline.lake.layout import (
     COMPACTION,
+    DATA_FILE,
     STATE,
     format_log_prefix,
     format_snapshots_prefix,
@@ -34,7 +34,6 @@ from strandline.pipeline.lake.state_log import STALE_S, StateLog, parse_batch, v
 
 ORPHAN_GRACE_S = 86_400.0
 """Data files that no commit names may belong to a compactor at work, which gives up after half of this."""
-_DATA_FILE = re.compile(r"tables/[a-z]+/(part|[0-9a-f]{32})-([0-9a-f]{16}-)?[0-9a-f]{64}\.parquet")
 
 
 class ObjectGone(Damaged):
@@ -82,7 +81,7 @@ class Retention:
             info.key
             for table in TABLES
             for info in self._store.list(f"tables/{table}/")
-            if _DATA_FILE.fullmatch(info.key) and info.key not in named and info.modified + grace <= now
+            if DATA_FILE.fullmatch(info.key) and info.key not in named and info.modified + grace <= now
         ]
         for key in orphans:
             self._store.delete(key)
