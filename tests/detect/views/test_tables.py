@@ -1,5 +1,8 @@
 """Cells of tables: each is read behind its column's name, and found at its own bytes."""
 
+import tracemalloc
+from time import process_time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -133,6 +136,62 @@ def test_work_is_linear_in_statements_that_never_end() -> None:
     table_view(b"INSERT INTO u (id, password) VALUES ('" * 20_000, MARKS)
     table_view(b"INSERT INTO u (id, password) VALUES (\"''" * 20_000, MARKS)
     table_view(b"|" + b"--|" * 300_000 + b"\n", MARKS)
+
+
+def test_a_row_that_is_a_head_as_well_is_read_once() -> None:
+    data = b"| password |\n|--|--|\n" * 400
+    view = table_view(data, MARKS)
+    assert view is not None
+    assert len(view[1]) < 2 * len(data)
+
+
+def test_a_value_that_never_ends_costs_no_more_than_one_that_ends() -> None:
+    def seconds(data: bytes) -> float:
+        began = process_time()
+        table_view(data, MARKS)
+        return process_time() - began
+
+    endless = b"INSERT INTO u (id, password) VALUES (" + b" " * 700 + b"'x;\n"
+    ended = b"INSERT INTO u (id, password) VALUES (1, 'x');".ljust(len(endless)) + b"\n"
+    assert min(seconds(endless * 8) for _ in range(2)) < 50 * min(seconds(ended * 8) for _ in range(2))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"id,password\n" + b"," * 500_000,
+        b"password,name,harbor," * 30_000 + b"\nid,password\n",
+        b"| id | password |\n|----|----------|\n" + b"|" * 500_000,
+        b"COPY u (id, password) FROM stdin;\n" + b"\t" * 500_000,
+    ],
+    ids=["csv", "csv-head", "grid", "copy"],
+)
+def test_a_line_of_many_cells_takes_little_memory(data: bytes) -> None:
+    table_view(data[:1_000], MARKS)  # what is made once
+    tracemalloc.start()
+    try:
+        table_view(data, MARKS)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * len(data)
+
+
+@pytest.mark.parametrize(
+    ("row", "values"),
+    [
+        (b"(1,   'harbor-1'  )", [b"harbor-1"]),
+        (b"( now( ) , 'it''s \\' (x), y' )", [b"it''s \\' (x), y"]),
+        (b'(coalesce(1, 2) + 1, _utf8 \'harbor-1\'),(2,"a""b, c")', [b"harbor-1", b'a""b, c']),
+        (b"(x'00'" + b" " * 200 + b", 'harbor-1')", []),
+        (b"(-1.5" + b" " * 500 + b"," + b" " * 200 + b"'harbor-1'" + b" " * 200 + b")", [b"harbor-1"]),
+        (b"(1, 'harbor-1'", []),
+    ],
+)
+def test_values_of_a_row_are_read_as_sql_writes_them(row: bytes, values: list[bytes]) -> None:
+    view = table_view(b"INSERT INTO u (id, password) VALUES " + row + b";", MARKS)
+    cells = [] if view is None else [line.split(b": ")[1][1:-1] for line in view[1].splitlines()]
+    assert cells == values
 
 
 def test_the_rules_read_weak_and_strong_cells_and_leave_hashes_and_types() -> None:

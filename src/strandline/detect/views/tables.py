@@ -50,8 +50,9 @@ _COPY = re.compile(
     rb"copy\s{1,8}[\w.\"]{1,130}\s{0,8}\(([^()]{1,4000})\)\s{1,8}from\s{1,8}stdin[^\n]{0,200}\n", re.IGNORECASE
 )
 _VALUE = re.compile(
-    rb"\s{0,200}(?:(?:[NnEe]|_\w{1,16}\s)?'([^'\\]*(?:(?:\\.|'')[^'\\]*)*)'|\"([^\"\\]*(?:(?:\\.|\"\")[^\"\\]*)*)\""
-    rb"|[^,()'\"]{0,400}(?:\([^()]{0,400}\)[^,()'\"]{0,40})?)\s{0,200}([,)])",
+    rb"\s{0,200}+(?:(?:[NnEe]|_\w{1,16}\s)?'([^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+)'"
+    rb"|\"([^\"\\]*+(?:(?:\\.|\"\")[^\"\\]*+)*+)\""
+    rb"|[^,()'\"]{0,400}+(?:\([^()]{0,400}+\)[^,()'\"]{0,40}+)?+)\s{0,200}+([,)])",
     re.DOTALL,
 )
 _INSERT_MAX, _COPY_MAX, _VALUE_MAX, _COLUMNS_MAX, _BROKEN_MAX = 40, 4_400, 16_384, 1_000, 64
@@ -109,8 +110,8 @@ def _lines(data: bytes, start: int) -> Iterator[Span]:
         start = end + 1
 
 
-def _split(data: bytes, start: int, end: int, separator: bytes) -> list[Span]:
-    """Return the spans of a line's cells; a separator within double quotes is none."""
+def _split(data: bytes, start: int, end: int, separator: bytes, most: int) -> list[Span]:
+    """Return the spans of a line's first cells, at most so many; a separator within double quotes is none."""
     cells: list[Span] = []
     first = at = start
     while True:
@@ -120,7 +121,7 @@ def _split(data: bytes, start: int, end: int, separator: bytes) -> list[Span]:
         stop = data.find(separator, at, end)
         stop = end if stop < 0 else stop
         cells.append((first, stop))
-        if stop == end:
+        if stop == end or len(cells) == most:
             return cells
         first = at = stop + 1
 
@@ -129,13 +130,15 @@ def _add_csv(data: bytes, pieces: _Cells) -> None:
     """Add the cells of a text whose first lines name the columns of all others."""
     lines = _lines(data, 3 if data.startswith(b"\xef\xbb\xbf") else 0)
     for _, (start, end) in zip(range(_HEAD_LINES), lines, strict=False):
+        if end - start > _HEAD_BYTES:
+            continue
         separator = next((one for one in _SEPARATORS if _is_head(data[start:end].rstrip(b"\r"), one)), None)
         if separator is None:
             continue
         titles = data[start:end].split(separator)
         columns = _columns(titles)
         for first, last in lines:
-            cells = _split(data, first, last, separator)
+            cells = _split(data, first, last, separator, len(titles) + 1)
             if len(cells) == len(titles):
                 for at, name in columns.items():
                     pieces.add_cell(name, *cells[at])
@@ -171,10 +174,12 @@ def _add_grids(data: bytes, pieces: _Cells) -> None:
         ruler = _RULER.match(data, begin)
         start = data.rfind(b"\n", max(0, begin - _HEAD_BYTES), begin) + 1
         columns = _columns(data[start:begin].split(b"|")) if ruler is not None and start + _HEAD_BYTES > begin else {}
+        most = max(columns, default=0) + 2  # a line of one cell ends the table
         for first, last in _lines(data, after + 1) if columns else ():
-            cells = _split(data, first, last, b"|")
+            cells = _split(data, first, last, b"|", most)
             if len(cells) == 1:
                 break
+            after = last
             for at, name in columns.items():
                 if at < len(cells):
                     pieces.add_cell(name, *cells[at])
@@ -247,11 +252,12 @@ def _add_copies(data: bytes, pieces: _Cells) -> None:
         copy = _COPY.match(data, first + data[first:mark].lower().rfind(b"copy"))
         columns = _columns(copy[1].split(b",")) if copy is not None and mark > after else {}
         after = max(after, mark)
+        most = max(columns, default=0) + 1
         for start, end in _lines(data, copy.end()) if copy is not None and columns else ():
             after = end
             if data.startswith(b"\\.", start):
                 break
-            cells = _split(data, start, end, b"\t")
+            cells = _split(data, start, end, b"\t", most)
             for at, name in columns.items():
                 if at < len(cells):
                     pieces.add_cell(name, *cells[at])
