@@ -14,11 +14,11 @@ from pathlib import Path
 
 from benchmarks._page import PAGE, kept_sections
 from strandline.scan.inventory import CHUNK_ROWS as INVENTORY_ROWS
-from strandline.scan.parted.parted_scan import FIRST_PARTS, PART_ROWS_MAX
 from strandline.scan.run.manifest import CHUNK_ROWS as MANIFEST_ROWS
 from strandline.scan.run.shard_cuts import SHARDS_MAX, SHARDS_PER_WORKER
 from strandline.scan.sources.objects import FETCHES_AT_ONCE
-from strandline.scan.worker.shard_scanner import PAGE_ITEMS_MAX
+from strandline.scan.worker.fetcher import FETCH_ITEMS_MAX
+from strandline.scan.worker.shard_scanner import PAGE_ITEMS_MAX, PAGE_S
 
 SCALE_PAGE = Path("docs/scale.md")
 MARKER = re.compile(r"(<!-- (\w+): written by benchmarks/_scale.py -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -39,6 +39,8 @@ START_S = 30.0
 PUT_DOLLARS, GET_DOLLARS = 0.005 / 1_000, 0.0004 / 1_000
 CORE_HOUR_DOLLARS = 0.05
 READS_AT_ONCE = 16
+PARTS = 1
+"""Of a bucket: one task lists and plans it, and one settles it. Only folders of files are cut into more."""
 
 
 @dataclass(frozen=True)
@@ -94,16 +96,16 @@ def predict(small: Terms, large: Terms, objects: int, executors: int) -> Scan:
     """Return what the first scan of so many small objects in a bucket takes."""
     slots = executors * CORES
     shards = min(SHARDS_MAX, SHARDS_PER_WORKER * slots)
-    batches = objects / MANIFEST_ROWS + 2 * objects / INVENTORY_ROWS + 2 * parts_of(objects)
-    pages = objects / PAGE_ITEMS_MAX
+    batches = objects / MANIFEST_ROWS + 2 * objects / INVENTORY_ROWS + 2 * PARTS
+    pages = objects / items_of_a_page(large)
     end_reads = slots * shards
     cpu_s = {step: objects * large.cpu_us[step] / 1e6 for step in STEPS}
     seconds = {
         "start": START_S,
         "listing": objects / LIST_KEYS * LIST_S,
-        "plan": cpu_s["plan"] / slots,
+        "plan": cpu_s["plan"] / PARTS,
         "work": max(cpu_s["work"] / slots, objects * REQUEST_S / (slots * FETCHES_AT_ONCE)),
-        "settle": cpu_s["settle"] / slots,
+        "settle": cpu_s["settle"] / PARTS,
         "scanner state": batches / BATCHES_PER_S,
         "end of the run": shards / READS_AT_ONCE * REQUEST_S,
     }
@@ -124,9 +126,10 @@ def predict(small: Terms, large: Terms, objects: int, executors: int) -> Scan:
     )
 
 
-def parts_of(objects: int) -> float:
-    """Return the number of parts of a listing."""
-    return max(FIRST_PARTS, objects / PART_ROWS_MAX)
+def items_of_a_page(terms: Terms) -> float:
+    """Return how many fetched objects a worker commits together: what it does in a page's time, or one fetch."""
+    each_s = max(terms.cpu_us["work"] / 1e6, REQUEST_S / FETCHES_AT_ONCE)
+    return min(PAGE_ITEMS_MAX, max(FETCH_ITEMS_MAX, PAGE_S / each_s))
 
 
 def checked(small: Terms, large: Terms) -> dict[str, tuple[float, float]]:

@@ -12,11 +12,16 @@ from benchmarks._scale import (
     SMALL,
     Terms,
     checked,
+    items_of_a_page,
     objects_within,
     page,
     predict,
     terms_of,
 )
+from strandline.scan.sources import FileSource
+from strandline.scan.sources.listing_parts import PartedSource
+from strandline.scan.sources.objects import ObjectSource
+from strandline.scan.worker.fetcher import FETCH_ITEMS_MAX
 
 ROOT = Path(__file__).parent.parent
 STEPS = ("plan", "work", "settle", "rescan", "compaction")
@@ -46,12 +51,23 @@ def test_memory_goes_on_in_a_straight_line() -> None:
     assert objects_within(290, FEW, MANY) == pytest.approx(LARGE)
 
 
-def test_executors_shorten_what_tasks_do_and_nothing_else() -> None:
+def test_executors_shorten_the_work_and_nothing_else() -> None:
     one, ten = predict(FEW, MANY, 10**8, 10), predict(FEW, MANY, 10**8, 100)
-    for step in ("plan", "work", "settle"):
-        assert ten.seconds[step] == pytest.approx(one.seconds[step] / 10)
-    for step in ("listing", "scanner state"):
+    assert ten.seconds["work"] == pytest.approx(one.seconds["work"] / 10)
+    for step in ("listing", "plan", "settle", "scanner state"):
         assert ten.seconds[step] == one.seconds[step]
+    assert one.seconds["plan"] == one.seconds["settle"] == pytest.approx(10**8 * 20e-6)
     assert one.seconds["listing"] == pytest.approx(10**8 / 1_000 * 0.1)
     assert ten.gets > one.gets > 10**8
     assert one.dollars > (one.lists + one.puts) * 5e-6 + one.gets * 4e-7
+
+
+def test_a_bucket_is_one_part_as_the_model_says(tmp_path: Path) -> None:
+    assert isinstance(FileSource.at(str(tmp_path)), PartedSource)
+    assert not issubclass(ObjectSource, PartedSource)
+
+
+def test_pages_of_fetched_objects_are_as_large_as_a_fetch_or_what_a_second_brings() -> None:
+    """Requests of 20 ms, 8 at once, bring 400 objects a second; a fetch has a thousand."""
+    assert items_of_a_page(MANY) == FETCH_ITEMS_MAX == 1_000
+    assert predict(FEW, MANY, 10**9, 10).puts > 3 * 10**9 / FETCH_ITEMS_MAX
