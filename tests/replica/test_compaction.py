@@ -257,8 +257,35 @@ def test_a_snapshot_without_a_page_does_not_appear() -> None:
 
 def test_the_last_transaction_stays_a_file_of_its_own() -> None:
     old = NOW - timedelta(days=9)
-    files = [LtxFile(0, txid, txid, f"0/{txid}", 1, old) for txid in (1, 2, 3)] + [LtxFile(1, 1, 3, "1/1-3", 1, old)]
+    files = [LtxFile(0, txid, txid, f"0/{txid}", 1, old) for txid in (1, 2, 3)] + [LtxFile(1, 1, 3, "1/1-3", 1, NOW)]
     assert [file.key for file in plan_retention(files, NOW)] == ["0/1", "0/2"]
+
+
+def test_a_clock_that_is_an_hour_ahead_frees_no_name_that_a_leader_relies_on() -> None:
+    store = MemoryObjects()
+    layout = Layout(store)
+    written(store, 3)
+    away = Shipper(store, layout, find_position(store, layout), epoch=1)
+    state = LogState((1, 2), WalPosition(100, (1, 2)), 1, 512)
+    shipment = away.pack(Change(512, 1, iter([(1, bytes(512))]), 32, state))
+    another = Shipper(store, layout, away.position, epoch=2)
+    for _ in range(2):
+        another.ship(another.pack(Change(512, 1, iter([(1, bytes(512))]), 32, state)))
+    compact_level(store, layout, layout.all_files(), 1)
+    prune(store, plan_retention(layout.all_files(), datetime.now(UTC) + timedelta(hours=1)))
+    with pytest.raises(ReplicaFenced, match="epoch 2"):
+        away.ship(shipment)
+    assert away.position.txid == 3
+
+
+def test_single_transactions_go_when_the_store_has_a_file_that_is_so_much_later() -> None:
+    ages = ((0, 1, 1, 9), (0, 2, 2, 6), (1, 1, 2, 5), (0, 3, 3, 3), (0, 4, 4, 2), (1, 3, 4, 0))
+    files = [
+        LtxFile(level, first, last, f"{level}/{last}", 1, NOW - timedelta(minutes=age))
+        for level, first, last, age in ages
+    ]
+    for ahead_h in (0, 1, 20):
+        assert [file.key for file in plan_retention(files, NOW + timedelta(hours=ahead_h))] == ["0/1", "0/2"]
 
 
 @pytest.mark.parametrize("is_ours", [False, True])

@@ -28,7 +28,8 @@ class RetentionPolicy:
     transactions_for: timedelta = timedelta(minutes=5)
     """Single transactions are kept for so long, and then only in merged files.
 
-    A leader that was away for less than `SURE_FOR_S` relies on them to see that another leader has written.
+    A leader that was away for less than `SURE_FOR_S` relies on them to see that another leader has written. So they are
+    as old as the store's own clock says, by its time of the newest file: a clock here that is ahead removes none early.
     """
 
     def __post_init__(self) -> None:
@@ -55,10 +56,11 @@ def plan_retention(files: Sequence[LtxFile], now: datetime, policy: RetentionPol
     singles = sorted((file for file in files if file.level == 0), key=lambda file: file.min_txid)
     firsts = [file.min_txid for file in singles]
     covered = list[LtxFile]()
+    sure_now = min(now, max((file.modified for file in files), default=now))
     for merged in files:
         if merged.level == 1:
             start, stop = bisect_left(firsts, merged.min_txid), bisect_right(firsts, merged.max_txid)
-            covered += _superseded(merged, singles[start:stop], now, policy)
+            covered += _superseded(merged, singles[start:stop], sure_now, policy)
     last = max(singles, key=lambda file: file.max_txid, default=None)
     gone = sorted({*below, *covered} - {last}, key=lambda file: (file.level, file.max_txid))
     return [*old, *gone]
