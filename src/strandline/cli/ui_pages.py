@@ -7,7 +7,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from strandline.alarms import AlarmWatch, Condition
+from strandline.alarms import AlarmWatch, Condition, Outbox
+from strandline.alarms.alarm import cleaned
 from strandline.cli.ending_signals import ending_signals
 from strandline.cli.output import print_line, to_json
 from strandline.cli.scan_alarms import STOPPED
@@ -49,7 +50,7 @@ def serve_pages(
     with ExitStack() as stack, ending_signals() as ending:
         parts = stack.enter_context(_parts(shown))
         if parts.scans is not None and not shown.demo:
-            alarms.add(KilledScans(parts.scans))
+            alarms.add(KilledScans(parts.scans, alarms.outbox))
         stack.enter_context(alarms)
         bound = bind(listening)
         access = access_of(listening, bound.getsockname()[1], allow_changes=allow_changes)
@@ -66,26 +67,35 @@ def serve_pages(
 class KilledScans:
     """The alarm for scans that were killed: those tell nothing themselves.
 
-    It is the one that a scan raises that ends with an error, so that either is raised once, and the end of the scan
-    resolves both.
+    Its subject is its own, so that it resolves no alarm of a scan that told why it stopped; beside one, it is not
+    raised.
     """
 
-    def __init__(self, scans: ScanPart) -> None:
+    def __init__(self, scans: ScanPart, outbox: Outbox) -> None:
         self._scans = scans
-        self._is_told = False
+        self._outbox = outbox
 
     def __call__(self) -> Iterator[Condition]:
-        """Yield the problem while there is one, and that it is over when no scan is unfinished."""
-        facts, subject = self._scans.value, str(self._scans.state.address)
+        """Yield the problem while there is one, and that it is over when a worker goes on or nothing is left to do."""
+        facts, address = self._scans.value, str(self._scans.state.address)
         if facts is None:
             return
-        if facts.left:
-            self._is_told = True
-            problem = "a scan is not finished, and no process works on it: it was killed, or its machine is gone"
+        subject = f"unfinished scans of {address}"
+        if facts.left and not self._has_told(address):
+            problem = (
+                "a scan is not finished, and no worker has gone on with it for a minute: "
+                "it was killed, or its machine is gone, or it waits for machines"
+            )
             yield Condition(STOPPED, subject, problem)
-        elif self._is_told and not facts.unfinished:
-            self._is_told = False
+        elif not facts.left and facts.is_sure:
             yield Condition(STOPPED, subject, None)
+
+    def _has_told(self, address: str) -> bool:
+        """Return whether a scan told itself that it stopped."""
+        told = cleaned(Condition(STOPPED, address, None))
+        return any(
+            one.is_firing and (one.kind, one.subject) == (told.kind, told.subject) for one in self._outbox.alarms()
+        )
 
 
 @contextmanager

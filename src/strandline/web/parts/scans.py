@@ -2,13 +2,15 @@
 
 Invariants: an index is built anew when the stores changed, and the old one answers until then; before the first one
 is built, a page can say so instead of waiting for it (`index_soon`); nothing is written but
-by the functions that `strandline.findings` and the coordinator have for it.
+by the functions that `strandline.findings` and the coordinator have for it. Whether a process works on a run is told by
+what moves in it, never by comparing the clocks of two machines.
 """
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from strandline.findings.coverage import coverage_of
 from strandline.findings.index import FindingIndex, build_index
@@ -26,8 +28,16 @@ from strandline.scan.unfinished import read_unfinished
 from strandline.web.polling import Need, Polled, Series
 
 RUNS_SHOWN = 200
-IDLE_S = 60.0
-"""A run without a lease for so long has no process: it was killed, or its machine is gone."""
+STILL_S = 60.0
+"""A run in which nothing moved for so long has no process: leases are renewed several times in it."""
+
+
+class _Stillness(NamedTuple):
+    """Since when a run is as it is, on the clock of this process; `has_moved` is whether it ever was otherwise."""
+
+    pulse: int
+    since_s: float
+    has_moved: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,10 @@ class RunFacts:
     items_todo: int | None = None
     bytes_todo: int | None = None
     name: str = ""
+    is_started: bool = False
+    """Whether a worker ever took a shard."""
+    pulse: int = field(default=0, compare=False)
+    """A number that changes with every lease that is taken or renewed, and every page that is committed."""
 
     @property
     def shards(self) -> int:
@@ -54,9 +68,9 @@ class RunFacts:
         return self.active + self.done + self.split + self.parked
 
     @property
-    def is_idle(self) -> bool:
-        """Return whether the run of an unfinished scan has shards to do, and no worker holds a lease of one."""
-        return self.status == RunStatus.ACTIVE and bool(self.name) and self.active > 0 and self.leased == 0
+    def needs_workers(self) -> bool:
+        """Return whether it is the run of an unfinished scan, and has shards to do."""
+        return self.status == RunStatus.ACTIVE and bool(self.name) and self.active > 0
 
 
 @dataclass(frozen=True)
@@ -73,7 +87,11 @@ class ScanFacts:
     unfinished: tuple[UnfinishedFacts, ...] = ()
     runs: tuple[RunFacts, ...] = ()
     left: tuple[int, ...] = ()
-    """The runs that no process works on any more."""
+    """The runs that a worker began and none goes on with."""
+    waiting: tuple[int, ...] = ()
+    """The runs that no worker began to work on."""
+    is_sure: bool = field(default=True, compare=False)
+    """Whether each other run was seen to move: one that is not left may not have been watched for long enough."""
 
     coverage: ReportCoverage = field(default_factory=ReportCoverage, compare=False)
 
@@ -81,7 +99,7 @@ class ScanFacts:
 class ScanPart(Polled[ScanFacts]):
     """The state of scans at an address."""
 
-    def __init__(self, state: State, *, every_s: float = 1.0, idle_s: float = IDLE_S) -> None:
+    def __init__(self, state: State, *, every_s: float = 1.0, now_s: Callable[[], float] = time.monotonic) -> None:
         super().__init__("scans", state.stores.database.describe(), self._look, every_s=every_s)
         self.state = state
         self._index: FindingIndex | None = None
@@ -91,8 +109,8 @@ class ScanPart(Polled[ScanFacts]):
         self._ready = threading.Event()
         self._rates: dict[int, tuple[Series, Series]] = {}
         self._over: dict[int, RunFacts] = {}
-        self._idle_s = idle_s
-        self._idle_since: dict[int, float] = {}
+        self._now_s = now_s
+        self._still: dict[int, _Stillness] = {}
 
     @property
     def index(self) -> FindingIndex:
@@ -160,12 +178,21 @@ class ScanPart(Polled[ScanFacts]):
         ]
         found += [
             Need(
-                f"the scan of {run.name} is not finished, and no process works on it: the same command goes on",
+                f"the scan of {run.name} is not finished, and no worker has gone on with it for a minute: "
+                "if its command was killed, the same command goes on",
                 f"/runs/{run.run}",
                 is_urgent=True,
             )
             for run in facts.runs
             if run.run in facts.left
+        ]
+        found += [
+            Need(
+                f"no worker has begun with the scan of {run.name}: it waits for machines, or its command was killed",
+                f"/runs/{run.run}",
+            )
+            for run in facts.runs
+            if run.run in facts.waiting
         ]
         missed = facts.coverage.items(Status.FAILED, Status.SKIPPED, Status.PARTIAL)
         if missed:
@@ -199,6 +226,8 @@ class ScanPart(Polled[ScanFacts]):
 
     def _counted(self, facts: ScanFacts, runs: tuple[RunFacts, ...]) -> ScanFacts:
         counts = self.index.counts()
+        still = self._watch(runs)
+        known = {run.run for run in still} | {run for run, one in self._still.items() if one.has_moved}
         return ScanFacts(
             version=self._version,
             findings=counts.matching,
@@ -209,15 +238,22 @@ class ScanPart(Polled[ScanFacts]):
             policy=facts.policy,
             unfinished=facts.unfinished,
             runs=runs,
-            left=self._left(runs),
+            left=tuple(run.run for run in still if run.is_started),
+            waiting=tuple(run.run for run in still if not run.is_started),
+            is_sure=known == self._still.keys(),
             coverage=facts.coverage,
         )
 
-    def _left(self, runs: tuple[RunFacts, ...]) -> tuple[int, ...]:
-        """Return the runs that were idle at every look for long enough: between two shards any run is, for a moment."""
-        now = time.monotonic()
-        self._idle_since = {run.run: self._idle_since.get(run.run, now) for run in runs if run.is_idle}
-        return tuple(run for run, since in self._idle_since.items() if now - since >= self._idle_s)
+    def _watch(self, runs: tuple[RunFacts, ...]) -> list[RunFacts]:
+        """Note which unfinished runs moved since the last look; return those that did not for long enough."""
+        now = self._now_s()
+        before = {} if self.problem is not None else self._still  # workers may not reach the stores either
+        self._still = {}
+        for run in runs:
+            if run.needs_workers:
+                known = before.get(run.run, _Stillness(run.pulse, now))
+                self._still[run.run] = known if known.pulse == run.pulse else _Stillness(run.pulse, now, has_moved=True)
+        return [run for run in runs if run.run in self._still and now - self._still[run.run].since_s >= STILL_S]
 
     def _runs(self) -> tuple[RunFacts, ...]:
         coordinator, tenant = self.state.stores.coordinator, self.state.tenant
@@ -256,6 +292,8 @@ class ScanPart(Polled[ScanFacts]):
             items_todo=None if manifest is None else manifest.rows,
             bytes_todo=None if manifest is None else manifest.bytes_listed,
             name=name,
+            is_started=any(shard.fence for shard in shards),
+            pulse=hash(tuple((one.shard, one.status, one.fence, one.deadline, one.cursor) for one in shards)),
         )
         if record.over:
             self._over[record.run] = facts
