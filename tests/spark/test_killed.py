@@ -238,18 +238,35 @@ def configured(settings: Mapping[str, str]) -> list[str]:
 
 
 def kill_compaction(lake: str, source: random.Random) -> Strike:
-    """Return a strike that kills a compaction at one of its requests, while another one runs beside it."""
+    """Return a strike that kills a compaction at one of its writes, while another one runs beside it.
+
+    One that was done before, or gave way to the other, is followed by one that dies at half as many.
+    """
 
     def strike(_: Life) -> bool:
-        dies_at, beside = source.randint(1, 12), threading.Thread(target=compact, args=(lake,))
+        dies_at, after = source.randint(1, 12), source.random() < 0.5
+        beside = threading.Thread(target=compact, args=(lake,))
         beside.start()
-        with closing(open_objects(lake)) as store, suppress(Killed, Conflict):
-            Compaction(LakeDatabase(lake, store=Mortal(store, dies_at, after=source.random() < 0.5))).run()
+        is_killed = False
+        with closing(open_objects(lake)) as store:
+            while dies_at and not is_killed:
+                is_killed = killed_at(LakeDatabase(lake, store=Mortal(store, dies_at, after=after)))
+                dies_at //= 2
         beside.join()
-        return True
+        return is_killed
 
     strike.__name__ = "kill_compaction"
     return strike
+
+
+def killed_at(mortal: LakeDatabase) -> bool:
+    """Run a compaction over a mortal store; return whether it was killed."""
+    try:
+        with suppress(Conflict):
+            Compaction(mortal).run()
+    except Killed:
+        return True
+    return False
 
 
 def compact(lake: str, grace_s: float = GRACE_S) -> None:
@@ -349,14 +366,32 @@ def test_a_scan_on_postgres_that_is_struck_anywhere_comes_to_the_same(
 @pytest.mark.timeout(3600)
 def test_a_scan_on_a_lake_that_is_struck_anywhere_comes_to_the_same(calm: Calm, own_seaweed: SeaweedServer) -> None:
     """A compaction is killed beside it, too, and the store is restarted; what is left is done without Spark."""
-    for seed in range(14, 18):  # a scan may be done before the first strike; then another one is disturbed
+    struck: set[str] = set()
+    in_the_middle = 0
+    for seed in range(14, 26):  # a scan may be done before a strike; then another one is disturbed, by that one first
         lake, source = fresh_address(), random.Random(seed)
         strikes = [kill_compaction(lake, source), kill_worker, restart_store(own_seaweed), kill_driver]
+        strikes.sort(key=lambda strike: strike.__name__ in struck)
         done = campaign(calm, lake, seed, strikes, last=["--without-spark"])
         assert compacted_rows(lake) == calm.rows
-        if done.hits_in_the_middle:
+        struck |= {name for name, _ in done.hits}
+        in_the_middle += done.hits_in_the_middle
+        if in_the_middle and struck == {strike.__name__ for strike in strikes}:
             return
-    raise AssertionError("no strike came in the middle of a scan")
+    raise AssertionError(f"not all strikes, or none in the middle of a scan: {in_the_middle}, {sorted(struck)}")
+
+
+def test_a_compaction_that_is_struck_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one with little to do, which is done before it comes to the write that was drawn."""
+    lake = f"file://{tmp_path}/lake"
+    with LakeDatabase(lake) as database:
+        database.migrate()
+    calm_life: Any = None
+    for seed in range(10):
+        assert kill_compaction(lake, random.Random(seed))(calm_life)
+    assert not killed_at(LakeDatabase(lake))
+    monkeypatch.setattr(f"{__name__}.killed_at", lambda _: False)
+    assert not kill_compaction(lake, random.Random(1))(calm_life), "a strike that killed nothing counts for one"
 
 
 @pytest.mark.campaign("lake-kills")
