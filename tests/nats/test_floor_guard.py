@@ -16,6 +16,7 @@ from strandline.kv.nats.bucket_reader import BucketReader
 from strandline.nats import Delivered, FloorGuard, JetStreamApi, NatsSocket, OrderedReader, ReadPlan, StreamState
 from strandline.nats.cancellation import CancelToken
 from strandline.nats.errors import PositionExpired
+from strandline.nats.jetstream import Standing
 from strandline.nats.push_consumer import PushConsumer
 from strandline.nats.settings import NatsSettings
 from strandline.protocol import windows
@@ -244,8 +245,8 @@ class Api:
     def stream(self, name: str) -> StreamState:
         return StreamState(name=name, created="now", first=self._first, last=1000, messages=10, subjects=("a.>", "b.>"))
 
-    def consumer_standing(self, _stream: str, _consumer: str) -> tuple[int, int]:
-        return self._standing
+    def consumer_standing(self, _stream: str, _consumer: str) -> Standing:
+        return Standing(*self._standing)
 
 
 class Delivery:

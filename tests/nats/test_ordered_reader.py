@@ -3,9 +3,10 @@
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from strandline.kv import BucketNotFound, BucketPurged, BucketReplaced, CursorEx
 from strandline.kv.nats.bucket_reader import BucketReader
 from strandline.nats import JetStreamApi, NatsSocket, ReadPlan, StreamState
 from strandline.nats.errors import Unreachable
+from strandline.nats.jetstream import Standing
 from strandline.nats.settings import NatsSettings
 from tests.nats.filling import DELETED, Filler, filled_bucket
 from tests.nats.proxy import Proxy, random_cuts, running_proxy
@@ -46,6 +48,14 @@ def follow(reader: BucketReader, revision: int) -> UpdateBatch:
         batch = reader.read(0.1)
         batches += [] if batch is None else [batch]
     return UpdateBatch.concat(batches)
+
+
+def read_until(reader: BucketReader, holds: Callable[[], bool]) -> None:
+    """Read, whatever comes, until something holds."""
+    give_up = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < give_up, f"the frontier stays at {reader.frontier}"
+        reader.read(0.1)
 
 
 def open_at_last(settings: NatsSettings, bucket: str, plan: ReadPlan, prefixes: Sequence[str] = ("",)) -> BucketReader:
@@ -258,19 +268,31 @@ def test_a_look_at_the_stream_that_fails_loses_nothing(
         assert told.versions.tolist() == [version for version in range(2, last + 1) if version not in overwritten]
 
 
-@pytest.fixture
-def replicated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Have each stream say that it has replicas, and its leader be so far from what the consumer's member has.
+class Replicas(list[int]):
+    """How far the leader, "one", is from what the consumer's member has; the last distance stays."""
 
-    The last distance stays.
-    """
-    distances = [0]
+    member = "two"
+    in_step = True
+    """Whether the leader says that the other members have its whole log."""
+    looks = 0
+
+
+@pytest.fixture
+def replicated(monkeypatch: pytest.MonkeyPatch) -> Replicas:
+    """Have each stream say that it has replicas."""
+    distances = Replicas([0])
 
     class OfReplicas(JetStreamApi):
         def stream(self, name: str, *, timeout_s: float | None = None) -> StreamState:
             state = super().stream(name, timeout_s=timeout_s)
             distance = distances.pop(0) if len(distances) > 1 else distances[0]
-            return replace(state, replicas=3, last=state.last + distance)
+            in_step = ("two", "three") if distances.in_step else ()
+            return replace(state, replicas=3, last=state.last + distance, leader="one", in_step=in_step)
+
+        def consumer_standing(self, stream: str, consumer: str, *, timeout_s: float | None = None) -> Standing | None:
+            told = super().consumer_standing(stream, consumer, timeout_s=timeout_s)
+            distances.looks += 1
+            return told and replace(told, member=distances.member)
 
     monkeypatch.setattr("strandline.nats.ordered_reader.JetStreamApi", OfReplicas)
     return distances
@@ -278,7 +300,7 @@ def replicated(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("seen_by", ["a look", "a new consumer", "a reader that begins"])
 def test_a_leader_that_has_yet_to_apply_what_a_member_delivered_is_waited_for(
-    direct: NatsSettings, proxy: Proxy, nats_bucket: str, replicated: list[int], seen_by: str
+    direct: NatsSettings, proxy: Proxy, nats_bucket: str, replicated: Replicas, seen_by: str
 ) -> None:
     settings = NatsSettings(proxy.url, timeout_s=LIMIT_S)
     with filled_bucket(direct, nats_bucket) as bucket:
@@ -304,7 +326,7 @@ def test_a_leader_that_has_yet_to_apply_what_a_member_delivered_is_waited_for(
 
 
 def test_a_stream_that_ends_before_what_was_delivered_has_lost_it(
-    direct: NatsSettings, nats_bucket: str, replicated: list[int], monkeypatch: pytest.MonkeyPatch
+    direct: NatsSettings, nats_bucket: str, replicated: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("strandline.nats.ordered_reader.LAG_S", 0.3)
     with filled_bucket(direct, nats_bucket) as bucket:
@@ -317,7 +339,7 @@ def test_a_stream_that_ends_before_what_was_delivered_has_lost_it(
 
 @pytest.mark.parametrize("begins", [{"after": 0}, {}], ids=["resumed", "state"])
 def test_what_a_leader_has_before_the_consumer_s_member_is_not_taken_for_delivered(
-    direct: NatsSettings, proxy: Proxy, nats_bucket: str, replicated: list[int], begins: dict[str, Any]
+    direct: NatsSettings, proxy: Proxy, nats_bucket: str, replicated: Replicas, begins: dict[str, Any]
 ) -> None:
     """The member where the consumer is has nothing to send, for it has not applied what the leader has."""
     settings = NatsSettings(proxy.url, timeout_s=LIMIT_S)
@@ -326,7 +348,8 @@ def test_what_a_leader_has_before_the_consumer_s_member_is_not_taken_for_deliver
         other = bucket.put(["other.a"])
         replicated[:] = [5]
         with BucketReader.open(settings, nats_bucket, plan, prefixes=["own."]) as reader:
-            assert reader.is_current
+            assert not reader.is_current
+            read_until(reader, lambda: reader.is_current)
             assert reader.frontier == 0
             proxy.cut_all()
             late = bucket.put(["own.a"])
@@ -336,10 +359,71 @@ def test_what_a_leader_has_before_the_consumer_s_member_is_not_taken_for_deliver
         replicated[:] = [0]
         with BucketReader.open(direct, nats_bucket, replace(plan, backstop_s=0.05), prefixes=["own."]) as reader:
             last = bucket.put(["other.b"])
-            give_up = time.monotonic() + LIMIT_S
-            while reader.frontier < last:
-                assert time.monotonic() < give_up, f"the frontier stays at {reader.frontier}"
-                reader.read(0.1)
+            read_until(reader, lambda: reader.frontier >= last)
+
+
+@pytest.mark.parametrize("begins", [{"after": 0}, {}], ids=["resumed", "state"])
+def test_of_a_member_that_lags_nothing_is_taken_for_delivered_however_long(
+    direct: NatsSettings, nats_bucket: str, replicated: Replicas, begins: dict[str, Any]
+) -> None:
+    plan = replace(QUICK, backstop_s=0.05, **begins)
+    with filled_bucket(direct, nats_bucket) as bucket:
+        bucket.put(["own.a"])
+        last = bucket.put(["other.a"])
+        replicated[:], replicated.in_step = [5], False
+        with BucketReader.open(direct, nats_bucket, plan, prefixes=["own."]) as reader:
+            read_until(reader, lambda: replicated.looks >= 5)
+            assert not reader.is_current
+            assert (reader.position, reader.frontier) == (1, 1)
+        late = bucket.put(["own.b"])
+        assert late <= last + 5
+        with BucketReader.open(direct, nats_bucket, replace(plan, after=1), prefixes=["own."]) as reader:
+            assert follow(reader, late).keys == ["own.b"]
+            last = bucket.put(["other.b"])
+            replicated[:], replicated.in_step = [0], True
+            read_until(reader, lambda: reader.is_current and reader.frontier >= last)
+
+
+def test_what_the_leader_delivers_needs_no_second_look_to_be_current(
+    direct: NatsSettings, nats_bucket: str, replicated: Replicas
+) -> None:
+    replicated.member, replicated.in_step = "one", False
+    with filled_bucket(direct, nats_bucket) as bucket:
+        last = bucket.put(["own.a", "other.a"])
+        plan = replace(QUICK, backstop_s=0.05)
+        with BucketReader.open(direct, nats_bucket, plan, prefixes=["own."]) as reader:
+            assert follow(reader, 1).keys == ["own.a"]
+            read_until(reader, lambda: reader.is_current)
+            assert replicated.looks == 1
+            read_until(reader, lambda: reader.frontier >= last)
+
+
+@pytest.mark.parametrize("overrun", Overrun)
+def test_the_cursor_of_every_watch_reaches_the_end_of_a_replicated_state(
+    direct: NatsSettings, nats_bucket: str, replicated: Replicas, overrun: Overrun
+) -> None:
+    plan = replace(QUICK, backstop_s=0.05, overrun=overrun)
+    with filled_bucket(direct, nats_bucket) as bucket:
+        last = bucket.put(["own.a", "other.a", "other.b"])
+        with BucketReader.open(direct, nats_bucket, plan, prefixes=["own."]) as reader:
+            read_until(reader, lambda: reader.frontier >= last)
+            assert reader.position == 1
+        assert replicated.looks
+
+
+def test_a_member_that_does_not_answer_is_not_in_step(nats_cluster: NatsCluster, nats_bucket: str) -> None:
+    settings = NatsSettings(nats_cluster.urls, timeout_s=LIMIT_S)
+    with filled_bucket(settings, nats_bucket, num_replicas=3) as bucket:
+        leader, (silent, other) = nats_cluster.leader_of(bucket.stream), nats_cluster.followers_of(bucket.stream)
+    with closing(NatsSocket.connect(NatsSettings(leader.url, timeout_s=LIMIT_S))) as connection:
+        api = JetStreamApi(connection, "$JS.API")
+        told = partial(api.stream, f"KV_{nats_bucket}")
+        eventually(lambda: set(told().in_step) == {silent.name, other.name}, "both followers are in step")
+        assert told().leader == leader.name
+        with silent.frozen():
+            connection.request(f"$KV.{nats_bucket}.a", b"-")
+            assert silent.name not in told().in_step
+        eventually(lambda: silent.name in told().in_step, "the follower is in step again")
 
 
 @pytest.mark.parametrize("seed", range(3))

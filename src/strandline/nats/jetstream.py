@@ -63,6 +63,15 @@ class ConsumerSpec:
         return config if self.start is None else config | {"opt_start_seq": self.start}
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How much a consumer has still to send, the number of its last message, and the member of a cluster that sends."""
+
+    pending: int
+    number: int
+    member: str = ""
+
+
 class JetStreamApi:
     """The API of one account, over one connection."""
 
@@ -80,17 +89,19 @@ class JetStreamApi:
         answer = self._ask(f"CONSUMER.CREATE.{stream}.{spec.name}", request, stream, timeout_s)
         return int(answer.get("num_pending", 0))
 
-    def consumer_standing(
-        self, stream: str, consumer: str, *, timeout_s: float | None = None
-    ) -> tuple[int, int] | None:
-        """Return how much a consumer has still to send, and the number of its last message; None if it is gone."""
+    def consumer_standing(self, stream: str, consumer: str, *, timeout_s: float | None = None) -> Standing | None:
+        """Return how far a consumer is; None if it is gone."""
         try:
             answer = self._ask(f"CONSUMER.INFO.{stream}.{consumer}", None, stream, timeout_s)
         except ServerRefused as refused:
             if refused.code == CONSUMER_NOT_FOUND:
                 return None
             raise
-        return int(answer.get("num_pending", 0)), int(answer.get("delivered", {}).get("consumer_seq", 0))
+        return Standing(
+            int(answer.get("num_pending", 0)),
+            int((answer.get("delivered") or {}).get("consumer_seq", 0)),
+            str((answer.get("cluster") or {}).get("leader", "")),
+        )
 
     def _ask(
         self, subject: str, request: Mapping[str, Any] | None, stream: str, timeout_s: float | None

@@ -10,8 +10,11 @@ the frontier; before and after it is made, the stream must reach back there and 
 wait has a limit: that of `read`, that of the settings for each question, and `outage_s` for all attempts to go on.
 
 The members of a replicated stream apply a write at different times. A consumer delivers from one member and the leader
-tells the state, so the leader may be behind what was delivered, and the consumer behind what the leader tells: the
-first is waited for, and the second is proved by two looks at the stream with `backstop_s` between them.
+tells the state, so the leader may be behind what was delivered, and the consumer behind what the leader tells. The
+first is waited for. The second is proved by two looks, at both of which the leader delivers itself, or says that the
+member has its whole log; then `backstop_s` lies between them, or `SILENCE_S` for being current. Of a member that stays
+out of step nothing is proved: the frontier is its last message. The limit: a server does not tell what a member has
+applied of its log, so one that takes longer for that than lies between the looks is taken for up to date.
 """
 
 import os
@@ -37,7 +40,7 @@ from strandline.nats.errors import (
     Unreachable,
 )
 from strandline.nats.floor_guard import FloorGuard
-from strandline.nats.jetstream import JetStreamApi
+from strandline.nats.jetstream import JetStreamApi, Standing
 from strandline.nats.push_consumer import PushConsumer
 from strandline.nats.read_plan import Overrun, ReadPlan
 from strandline.nats.sentinel import Sentinel
@@ -88,6 +91,8 @@ class OrderedReader:
         self._failure: StrandlineError | None = None
         self._has_seen_messages = False
         self._probed_last = 0
+        self._probed_member: str | None = None
+        """The member that was in step at the look before, "" if it was not, None if this consumer had no look."""
         self._closing = cancel or CancelToken()
         self._pid = os.getpid()
         self._checked_at = 0.0
@@ -207,7 +212,11 @@ class OrderedReader:
     def _next_look_at(self) -> float:
         """Return when to look at the stream if nothing comes: soon while more was announced, for it may be gone."""
         backstop_at = self._checked_at + self._plan.backstop_s
-        return backstop_at if self._is_current else min(backstop_at, max(self._checked_at, self._came_at) + SILENCE_S)
+        if self._is_current:
+            return backstop_at
+        if self._is_replicated and not self._pending and self._probed_member is None:
+            return self._checked_at
+        return min(backstop_at, max(self._checked_at, self._came_at) + SILENCE_S)
 
     def _checked(self, delivered: Delivered) -> Delivered | None:
         """Return what may be handed out; the failure that follows it, if one does, is kept for the next read."""
@@ -234,7 +243,12 @@ class OrderedReader:
         self._pending = delivered.pending
         self._has_seen_messages = True
         self._guard.deliver(self._position)
-        self._is_current = self._is_current or not self._pending or self._position >= self._goal
+        self._note_current()
+
+    def _note_current(self) -> None:
+        """Note whether the reader is current, as far as the consumer tells: a member that lags has nothing to send."""
+        is_sent = not self._pending and not self._is_replicated
+        self._is_current = self._is_current or is_sent or self._position >= self._goal
 
     def _attach(self) -> PushConsumer:
         """Make a consumer after the frontier; the stream is looked at before and after."""
@@ -253,7 +267,8 @@ class OrderedReader:
             self._guard.prove(before.last)  # a consumer that was made later has nothing to send up to there
         self._goal = self._goal or state.last
         self._pending = attachment.pending
-        self._is_current = self._is_current or not self._pending
+        self._probed_member = None
+        self._note_current()
         self._checked_at = time.monotonic()
         self._lost_at, self._pause_s = 0.0, PAUSE_S
         return attachment
@@ -317,19 +332,32 @@ class OrderedReader:
         elif state.identity != self.state.identity:
             raise StreamReplaced(state.name, self.frontier, state.first, state.last)
         probes = self._needs_proof(state.last)
-        if probes or not self._is_current:
+        if probes or not self._is_current or self._position < self._doubted:
             told = api.consumer_standing(self._plan.stream, attachment.name)
             if told is None:
                 raise DeliveryBroken("its consumer is gone")
             # What waits is asked after where the stream ended, and the window after both.
-            if told == (0, attachment.number):
-                if probes:
-                    self._check_stream(self._stream_state(api))
-                    self._guard.prove(self._probed_last)
-                    self._doubted = 0 if self._probed_last >= self._doubted else self._doubted
-                self._is_current, self._pending = True, 0
+            leads, keeps_up = self._judge_member(told, state)
+            if (told.pending, told.number) == (0, attachment.number):
+                if leads or (keeps_up and self._is_current):  # until then `backstop_s` was not waited
+                    proven = min(self._probed_last, state.last)
+                    if probes:
+                        self._check_stream(self._stream_state(api))
+                        self._guard.prove(proven)
+                    self._doubted = 0 if proven >= self._doubted else self._doubted
+                self._is_current, self._pending = self._is_current or keeps_up, 0
             self._probed_last = state.last
             self._checked_at = time.monotonic()  # an answer that was long in coming leaves the same time to the next
+
+    def _judge_member(self, told: Standing, state: StreamState) -> tuple[bool, bool]:
+        """Tell whether the member that delivers is the one that tells the state, and whether it keeps up with it."""
+        if not self._is_replicated:
+            return True, True
+        leads = bool(told.member) and told.member == state.leader
+        in_step = told.member in state.in_step
+        keeps_up = leads or (in_step and self._probed_member == told.member)
+        self._probed_member = told.member if leads or in_step else ""
+        return leads, keeps_up
 
     def _needs_proof(self, last: int) -> bool:
         """Tell whether a probe can move the frontier: over others' subjects, or over an end that was removed."""

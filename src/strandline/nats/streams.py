@@ -39,7 +39,8 @@ class StreamState:
 
     `first` is the oldest sequence it holds, or the next one if it holds none. A limit of 0 is none. `mirror` is the
     stream it mirrors, None if it mirrors none; `is_copy` says that others are mirrored or sourced into it. `now_ns` is
-    the server's time, 0 if the server does not tell.
+    the server's time, 0 if the server does not tell. `leader` is the member of a cluster that tells all this; `in_step`
+    are the others of which it says that they have its whole log, though they may have yet to apply its end.
     """
 
     name: str
@@ -65,6 +66,8 @@ class StreamState:
     is_copy: bool = False
     mirror: Mirror | None = None
     now_ns: int = 0
+    leader: str = ""
+    in_step: tuple[str, ...] = ()
 
     @property
     def identity(self) -> bytes:
@@ -104,6 +107,7 @@ def parse_stream_info(answer: Mapping[str, Any]) -> StreamState:
     try:
         config, state = answer["config"], answer["state"]
         last, messages = int(state["last_seq"]), int(state["messages"])
+        cluster = answer.get("cluster") or {}
         return StreamState(
             name=str(config["name"]),
             created=str(answer["created"]),
@@ -128,6 +132,8 @@ def parse_stream_info(answer: Mapping[str, Any]) -> StreamState:
             is_copy=bool(config.get("mirror") or config.get("sources")),
             mirror=_mirror(config.get("mirror")),
             now_ns=max(parse_time(str(answer["ts"])), 0) if answer.get("ts") else 0,
+            leader=str(cluster.get("leader", "")),
+            in_step=tuple(str(peer["name"]) for peer in cluster.get("replicas") or () if _is_in_step(peer)),
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         raise FormatError("JetStream", "an answer about a stream lacks its config or state") from None
@@ -136,6 +142,10 @@ def parse_stream_info(answer: Mapping[str, Any]) -> StreamState:
 def _limit(told: object) -> int:
     """Return a limit; the server writes 0 or -1 where there is none."""
     return max(int(str(told or 0)), 0)
+
+
+def _is_in_step(peer: Mapping[str, Any]) -> bool:
+    return bool(peer.get("current")) and not peer.get("offline") and not peer.get("lag")
 
 
 def _mirror(told: Mapping[str, Any] | None) -> Mirror | None:
