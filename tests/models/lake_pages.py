@@ -265,8 +265,3 @@ def folds_and_writer(faults: int = 0) -> CompactionModel:
     """Two compactions that die before they delete anything, and a page that is written meanwhile."""
     both = compactor("first", deletes=False), compactor("second", deletes=False)
     return CompactionModel([page_writer("writer", "c"), *both], one_page, faults)
-
-
-def compactors_and_writer(faults: int = 0) -> CompactionModel:
-    """Two compactions, and a page that is written meanwhile."""
-    return CompactionModel([page_writer("writer", "c"), compactor("first"), compactor("second")], one_page, faults)

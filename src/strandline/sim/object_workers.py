@@ -5,7 +5,7 @@ time, and gives way at each request, which takes a time that the seed draws. So 
 as they would, and the same seed is the same simulation. Some workers are slow, some stop for longer than a lease lasts
 and go on as zombies, some die.
 
-Invariant: every shard is done in the end, and its last page was committed under its last fence.
+Invariant: every shard is done in the end.
 """
 
 import heapq

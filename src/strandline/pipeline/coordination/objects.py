@@ -298,7 +298,7 @@ class ObjectRecords:
             return True
         shard = _parsed(known.envelope.record)
         if shard.status in _OVER or (shard.deadline is not None and shard.deadline > now):
-            return False  # it stays over, and held at least as long as it said
+            return False  # it stays over, and held as long as it said unless it is unparked, which `claimable` allows
         return known.etag != etag or shard.status == ShardStatus.ACTIVE
 
     def _held_until(self, listed: Mapping[str, str], now: int) -> int | None:

@@ -107,8 +107,11 @@ class RecordStore(Protocol):
     def claimable(self, run: RunKey, now: int, shards_max: int) -> Claimable:
         """Return active shards without a lease, or with one that ended (`deadline <= now`), from an index.
 
-        The store chooses which, and how many of several; a shard that alone is claimable is always returned. Only
-        if there is none, `earliest_deadline` is the smallest deadline of an active shard, or None where no shard is
+        The store chooses which, and how many of several; a shard that alone is claimable is always returned, with one
+        exception: one that became free before the deadline it had when the store last read it (it was parked and
+        unparked, or a claim of it was undone) may be left out until that deadline, at most a lease.
+
+        Only if there is none, `earliest_deadline` is the smallest deadline of an active shard, or None where none is
         active; where many were renewed it may be one of before. A store whose owners can vanish before the deadline
         still goes by the deadline.
         """
