@@ -40,6 +40,17 @@ SHOWN = {
         b" `password` varchar(9),\n"
         b" PRIMARY KEY (`id`)\n) ENGINE=InnoDB;\nINSERT INTO `users` VALUES (1,0.5,'<harbor-1>'),(2,1,'<tide-two>');\n"
     ),
+    "csv-over-lines": (
+        b'url,username,password,totp,extra,name\nhttps://a,jo,<harbor-1>,,"line one\n\nline ""two",A\n'
+        b'https://b,5" disk,<harbor-2>,,x,B\nhttps://c,al,<harbor-3>,,"one\ntwo",C\n'
+    ),
+    "csv-with-blanks": b"name, password\njo, <harbor-1>\nal (ops), <tide-two>\n",
+    "csv-signs": b"name,password\njo,<`harbor-1**>\nal,<*1234567>\n",
+    "markdown-signs": b"| id | password |\n|----|---|\n| 1 | `<harbor-1>` |\n| 2 | **<harbor-2>** |\n",
+    "psql-signs": b" id | password \n----+----------\n  1 | <`harbor-1**>\n(1 row)\n",
+    "insert-signs": b"INSERT INTO u (id, password) VALUES (1, '<`harbor-1**>'), (2, '<*1234567>');\n",
+    "copy-signs": b"COPY u (id, password) FROM stdin;\n1\t<*harbor-1*>\n\\.\n",
+    "csv-token-in-digits": b"name,api_key\njo,<" + b"5f4dcc3b" * 4 + b">\n",
     "copy": b"COPY public.users (id, password) FROM stdin;\n1\t<harbor-1>\n2\t\\N\n\\.\n3\tharbor-9\n",
 }
 
@@ -71,6 +82,15 @@ def test_a_cell_is_found_at_its_own_bytes(name: str) -> None:
         b"INSERT INTO users (id, password) SELECT id, old FROM harbor;\n",
         b"COPY users (id, name) FROM stdin;\n1\tharbor-1\n\\.\n",
         b"id,password\n1,abc\n",
+        b"id,password\n1,5f4dcc3b5aa765d61d8327deb882cf99\n2,5baa61e4c9b93f3f0682250b6cf8331b7ee68fd8\n",
+        b"id,password\n1,W6ph5Mm5Pz8GgiULbPgzG37mj9g=\n",
+        b"INSERT INTO u (id, password) VALUES (1, '*2470C0C06DEE42FD1618BBB99005ADCA2EC9D1E1');\n",
+        b"COPY u (id, passwd) FROM stdin;\n1\t\\\\x5f4dcc3b5aa765d61d8327deb882cf99\n\\.\n".replace(b"\\\\", b"\\"),
+        b"render_pass,shader\nshadowmap1,y\nshadowmap2,n\n",
+        b"let user, password\nfoo(user, 'harbor-xyz')\n",
+        b"name, token\nfunction (a, getElementById2Selector)\n",
+        b"let user, password\nuser, 'harbor-xyz'\n}\n",
+        b"user,password\nharbor,harbor-1\nThis is\na text\nof more lines\n",
     ],
 )
 def test_what_is_no_cell_of_a_secret_is_not_read(data: bytes) -> None:
@@ -138,6 +158,13 @@ def test_work_is_linear_in_statements_that_never_end() -> None:
     table_view(b"|" + b"--|" * 300_000 + b"\n", MARKS)
 
 
+def test_quotes_that_stay_open_are_looked_at_once() -> None:
+    for line in (b'jo,"harbor-1\n', b'"\n', b'jo,x"harbor-1\nal,harbor-2\n'):
+        data = b"id,password\n" + line * 30_000
+        view = table_view(data, MARKS)
+        assert view is None or len(view[1]) < 4 * len(data)
+
+
 def test_a_row_that_is_a_head_as_well_is_read_once() -> None:
     data = b"| password |\n|--|--|\n" * 400
     view = table_view(data, MARKS)
@@ -200,5 +227,6 @@ def test_the_rules_read_weak_and_strong_cells_and_leave_hashes_and_types() -> No
         b"login,password,role\njo,rZ7-kQ91vw,ops\nal,harborline,dev\n"
         b"bo,$2b$12$abcdefghijklmnopqrstuuJHGFDSAQWERTYUIOPLKJHGFDSAZXCVB,dev\nfoo,string,dev\nbar,changeme,dev\n"
     )
+    data += b"api,supported,x\napi,deprecated,x\napi,write-only,x\ncase,tooshort1,x\ncase,NoSpecial1,x\n"
     found = [(found.rule_id, data[found.start : found.end]) for found in engine.scan(data, "users.csv").findings]
     assert found == [("generic-password", b"rZ7-kQ91vw"), ("generic-weak-password", b"harborline")]

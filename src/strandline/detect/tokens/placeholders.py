@@ -25,6 +25,8 @@ _WORDS = rb"""
   | (?:fake|test|mock|demo|temp|default|invalid|bogus|super)[ _.-]?(?:api|key|token|secret|pass|pwd|value|cred|auth)
   | (?:api|key|token|secret|password|pass)[ _.-]?(?:here|goes|value|string|placeholder|name|field)
   | lorem | foobar | foo[ _.-]?bar | b[a4]dpass | hunter2 | letmein | trustno1 | iloveyou | correct.?horse
+  | ^too[ _.-]?(?:short|long|weak|simple|common)\d{0,4}!?$
+  | ^no[ _.-]?(?:special|upper|lower|digit|number|symbol)s?(?:[ _.-]?(?:case|char|character)s?)?\d{0,4}!?$
   | to[ _.-]?be[ _.-]?(?:set|filled|replaced|defined) | ^tbd$ | ^todo | fixme | \bn/a\b | undefined | ^none$ | ^null$
   | p[a4@][s5$]{2}(?:w[o0]?r?d|phrase) | ^s[e3]cr[e3]t\d{0,4}!?$
   | ^(?:admin|root|user|guest|postgres|mysql|mongo|redis|rabbitmq)\d{0,4}$
@@ -111,6 +113,7 @@ _LABELS = re.compile(
   | error | fail | incorrect | wrong | invalid | success | must | should | cannot | match | missing | unknown | ignore
   | admin | anonym | public | private | encod | base64 | bytes | char | object | function | return | class | self | this
   | foo | bar(?![a-z]) | baz | blah | lorem | whatever | something | your | unused | disabled | enabled | never | always
+  | ^(?:un)?supported$ | deprecated | ^(?:read|write)[-_.]?only$
   | env | interactive | keyring | keychain | vault | store | manager | service | request | response | header | bearer
   | basic | digest | query | body | cookie | session | optional | generate | random
     """,

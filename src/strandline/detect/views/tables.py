@@ -15,6 +15,7 @@ linear in the buffer.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import islice
 
 from strandline.detect.frames import Locate, Span
 from strandline.detect.matching.databases import Database
@@ -28,11 +29,23 @@ _SECRET = re.compile(
     rb"[ _-]?key)(?:[ _-]?(?:value|key|plain(?:text)?|[0-9]))?",
     re.IGNORECASE,
 )
-_NONE = re.compile(rb"(?i)hash|digest|encrypted|public|bypass|compass|expir|\bno[ _]pass")
+_NONE = re.compile(
+    rb"(?i)hash|digest|encrypted|public|bypass|compass|expir|\bno[ _]pass"
+    rb"|(?:render|shader|shadow|depth|test)[ _.-]?pass\b"
+)
+_CHOSEN = re.compile(rb"(?i)pass(?!.*(?:key|token|secret))|pwd")
+_DIGEST = re.compile(
+    rb"(?:0x|\\x|\*)?(?:[0-9a-fA-F]{32}|[0-9a-fA-F]{40}|[0-9a-fA-F]{56}|[0-9a-fA-F]{64}|[0-9a-fA-F]{96}|[0-9a-fA-F]{128})"
+    rb"|[0-9a-zA-Z+/]{27}=|[0-9a-zA-Z+/]{86}=="
+)
+"""What stands for a password that people choose: MD5 and the SHA family in hexadecimal digits, MySQL's hash, and base64
+of SHA-1 and SHA-512; 16 and 32 bytes in base64 are what generators of passwords make, too."""
 _TITLE = re.compile(rb"[ \t]{0,40}[\"'`*]{0,2}[A-Za-z_][\w.-]{0,40}(?: [\w.-]{1,30}){0,2}[\"'`*]{0,2}[ \t]{0,40}")
-_EDGES = b" \t\r\"'`*"
+_BLANKS, _QUOTED, _EDGES = b" \t\r", b" \t\r\"'", b" \t\r\"'`*"
 _NAME_MAX, _CELL_MIN, _CELL_MAX = 24, 5, 512
 _HEAD_LINES, _HEAD_BYTES = 3, 8_192
+_ROW_MAX, _LOOKED_AT = 65_536, 64
+_CALL = re.compile(rb"\([^(),]*+,[^()]*+\)")
 _SEPARATORS = (b",", b";", b"\t", b"|")
 _RULER = re.compile(
     rb"\n([ \t]{0,8}[|+]?(?:[ \t]{0,4}:?-{2,200}:?[ \t]{0,4}[|+]){1,100}[ \t]{0,4}:?-{0,200}:?)[ \t]{0,8}\r?\n"
@@ -78,13 +91,15 @@ class _Cells(Pieces):
         super().__init__()
         self._data = data
 
-    def add_cell(self, name: bytes, start: int, end: int) -> None:
-        """Append a cell without the blanks and quotes around it, if it can hold a secret."""
+    def add_cell(self, name: bytes, start: int, end: int, edges: bytes) -> None:
+        """Append a cell without what stands around its value, if it can hold a secret."""
         cell = self._data[start:end]
-        value = cell.strip(_EDGES)
+        value = cell.strip(edges)
         if not _CELL_MIN <= len(value) <= _CELL_MAX or b"\n" in value:
             return
-        start += len(cell) - len(cell.lstrip(_EDGES))
+        if _CHOSEN.search(name) and _DIGEST.fullmatch(value):
+            return
+        start += len(cell) - len(cell.lstrip(edges))
         quote = b"'" if b'"' in value else b'"'
         self.add(name + b": " + quote, start, start)
         self.add(value, start)
@@ -104,8 +119,7 @@ def _columns(titles: Sequence[bytes]) -> dict[int, bytes]:
 def _lines(data: bytes, start: int) -> Iterator[Span]:
     """Yield the spans of the lines from a position on, without their breaks."""
     while start < len(data):
-        end = data.find(b"\n", start)
-        end = len(data) if end < 0 else end
+        end = _line_end(data, start)
         yield start, end
         start = end + 1
 
@@ -137,12 +151,64 @@ def _add_csv(data: bytes, pieces: _Cells) -> None:
             continue
         titles = data[start:end].split(separator)
         columns = _columns(titles)
-        for first, last in lines:
-            cells = _split(data, first, last, separator, len(titles) + 1)
-            if len(cells) == len(titles):
-                for at, name in columns.items():
-                    pieces.add_cell(name, *cells[at])
+        if _has_rows(data, end + 1, separator, titles):
+            for cells in _rows(data, end + 1, separator, len(titles)):
+                for at, name in columns.items() if len(cells) == len(titles) else ():
+                    pieces.add_cell(name, *cells[at], _QUOTED)
         return
+
+
+def _has_rows(data: bytes, start: int, separator: bytes, titles: Sequence[bytes]) -> bool:
+    """Return whether half of the first rows have the cells that the titles ask for.
+
+    If a blank follows each comma of the titles, they may be words of a sentence or of code: then all rows have it, too,
+    and none is a call.
+    """
+    is_spaced = separator == b"," and all(title.startswith(b" ") for title in titles[1:])
+    looked = fitting = 0
+    for cells in islice(_rows(data, start, separator, len(titles)), _LOOKED_AT):
+        looked += 1
+        fitting += len(cells) == len(titles)
+        if is_spaced and not (
+            len(cells) == len(titles)
+            and all(data.startswith(b" ", first) for first, _ in cells[1:])
+            and not _CALL.search(data, cells[0][0], cells[-1][1])
+        ):
+            return False
+    return fitting * 2 >= looked
+
+
+def _rows(data: bytes, start: int, separator: bytes, most: int) -> Iterator[list[Span]]:
+    """Yield the cells of each row, one more than `most` at most; a row with an open quote goes on in the next line."""
+    while start < len(data):
+        end = _line_end(data, start)
+        cells: list[Span] = []
+        if data.count(b'"', start, end) % 2:
+            last = _closing(data, end + 1)
+            cells = _split(data, start, last, separator, most + 1)
+            if len(cells) == most:
+                end = last
+        if len(cells) != most:
+            cells = _split(data, start, end, separator, most + 1)
+        if end - start > data.startswith(b"\r", start):
+            yield cells
+        start = end + 1
+
+
+def _closing(data: bytes, start: int) -> int:
+    """Return the end of the next line with an odd number of quotes; each line is looked at for one line before it."""
+    stop = min(len(data), start + _ROW_MAX)
+    while start < stop:
+        end = _line_end(data, start)
+        if data.count(b'"', start, end) % 2:
+            return end
+        start = end + 1
+    return start - 1
+
+
+def _line_end(data: bytes, start: int) -> int:
+    end = data.find(b"\n", start)
+    return len(data) if end < 0 else end
 
 
 def _is_head(line: bytes, separator: bytes) -> bool:
@@ -169,11 +235,11 @@ def _add_grids(data: bytes, pieces: _Cells) -> None:
         if mark <= after:
             continue
         begin = max(data.rfind(b"\n", after, mark), after)
-        after = data.find(b"\n", mark)
-        after = len(data) if after < 0 else after
+        after = _line_end(data, mark)
         ruler = _RULER.match(data, begin)
         start = data.rfind(b"\n", max(0, begin - _HEAD_BYTES), begin) + 1
         columns = _columns(data[start:begin].split(b"|")) if ruler is not None and start + _HEAD_BYTES > begin else {}
+        edges = _BLANKS if ruler is not None and b"+" in ruler[1] else _EDGES  # a database prints no signs of Markdown
         most = max(columns, default=0) + 2  # a line of one cell ends the table
         for first, last in _lines(data, after + 1) if columns else ():
             cells = _split(data, first, last, b"|", most)
@@ -182,7 +248,7 @@ def _add_grids(data: bytes, pieces: _Cells) -> None:
             after = last
             for at, name in columns.items():
                 if at < len(cells):
-                    pieces.add_cell(name, *cells[at])
+                    pieces.add_cell(name, *cells[at], edges)
 
 
 def _add_inserts(data: bytes, pieces: _Cells) -> None:
@@ -216,7 +282,7 @@ def _add_rows(data: bytes, at: int, columns: Mapping[int, bytes], pieces: _Cells
             at = value.end()
             group = 1 if value[1] is not None else 2
             if number in columns and value[group]:
-                pieces.add_cell(columns[number], *value.span(group))
+                pieces.add_cell(columns[number], *value.span(group), _BLANKS)
             if value[3] == b")":
                 break
         at += len(data[at : at + 64]) - len(data[at : at + 64].lstrip(b", \t\r\n"))
@@ -260,4 +326,4 @@ def _add_copies(data: bytes, pieces: _Cells) -> None:
             cells = _split(data, start, end, b"\t", most)
             for at, name in columns.items():
                 if at < len(cells):
-                    pieces.add_cell(name, *cells[at])
+                    pieces.add_cell(name, *cells[at], _BLANKS)
