@@ -275,6 +275,7 @@ class Replicas(list[int]):
     in_step = True
     """Whether the leader says that the other members have its whole log."""
     looks = 0
+    asked = 0
 
 
 @pytest.fixture
@@ -286,8 +287,15 @@ def replicated(monkeypatch: pytest.MonkeyPatch) -> Replicas:
         def stream(self, name: str, *, timeout_s: float | None = None) -> StreamState:
             state = super().stream(name, timeout_s=timeout_s)
             distance = distances.pop(0) if len(distances) > 1 else distances[0]
-            in_step = ("two", "three") if distances.in_step else ()
-            return replace(state, replicas=3, last=state.last + distance, leader="one", in_step=in_step)
+            distances.asked += 1
+            return replace(
+                state,
+                replicas=3,
+                first=max(state.first + min(distance, 0), 1),
+                last=state.last + distance,
+                leader="one",
+                in_step=("two", "three") if distances.in_step else (),
+            )
 
         def consumer_standing(self, stream: str, consumer: str, *, timeout_s: float | None = None) -> Standing | None:
             told = super().consumer_standing(stream, consumer, timeout_s=timeout_s)
@@ -323,6 +331,44 @@ def test_a_leader_that_has_yet_to_apply_what_a_member_delivered_is_waited_for(
                 assert reader.read(0.1) is None
             replicated[:] = [0]
             assert follow(reader, bucket.put(["c"])).keys == ["c"]
+
+
+def test_what_a_member_had_evicted_is_told_though_the_leader_has_yet_to_evict_it(
+    direct: NatsSettings, nats_bucket: str, replicated: Replicas
+) -> None:
+    with filled_bucket(direct, nats_bucket, max_msgs=10, discard="old") as bucket:
+        bucket.put([f"k{number}" for number in range(30)])
+        replicated[:] = [-8] * 6 + [0]
+        with BucketReader.open(direct, nats_bucket, replace(QUICK, after=15)) as reader:
+            assert not expect(reader, CursorExpired)
+    assert not replicated[1:]
+
+
+def test_a_leader_that_is_behind_does_not_keep_a_read_beyond_its_limit(
+    direct: NatsSettings, nats_bucket: str, replicated: Replicas
+) -> None:
+    with filled_bucket(direct, nats_bucket) as bucket:
+        last = bucket.put(["a", "b"])
+        with BucketReader.open(direct, nats_bucket, replace(QUICK, after=0)) as reader:
+            follow(reader, last)
+            replicated[:] = [-1]
+            replicated.asked = 0
+            read_until(reader, lambda: reader.reader.recoveries > 0)
+            assert replicated.asked < 20
+            replicated[:] = [0]
+            assert follow(reader, bucket.put(["c"])).keys == ["c"]
+
+
+def test_another_stream_is_not_waited_for(direct: NatsSettings, nats_bucket: str, replicated: Replicas) -> None:
+    with filled_bucket(direct, nats_bucket) as bucket:
+        last = bucket.put(["a", "b"])
+        with BucketReader.open(direct, nats_bucket, replace(QUICK, after=0)) as reader:
+            follow(reader, last)
+            bucket.delete()
+            bucket.create()
+            replicated.asked = 0
+            expect(reader, BucketReplaced)
+            assert replicated.asked == 1
 
 
 def test_a_stream_that_ends_before_what_was_delivered_has_lost_it(

@@ -13,8 +13,9 @@ The members of a replicated stream apply a write at different times. A consumer 
 tells the state, so the leader may be behind what was delivered, and the consumer behind what the leader tells. The
 first is waited for. The second is proved by two looks, at both of which the leader delivers itself, or says that the
 member has its whole log; then `backstop_s` lies between them, or `SILENCE_S` for being current. Of a member that stays
-out of step nothing is proved: the frontier is its last message. The limit: a server does not tell what a member has
-applied of its log, so one that takes longer for that than lies between the looks is taken for up to date.
+out of step nothing is proved: the frontier is its last message. The limits: a server does not tell what a member has
+applied of its log, so one that takes longer for that than lies between the looks is taken for up to date; and before a
+skipped revision the leader is only waited for up to what is known of the member, which leaves out others' subjects.
 """
 
 import os
@@ -58,7 +59,9 @@ NOT_FOUND_S = 2.0
 """How long a stream that was there may seem to be gone, while servers elect their leaders."""
 
 LAG_S = 10.0
-"""How long the leader of a replicated stream may be behind what another member has delivered."""
+"""How long the leader of a replicated stream may be behind what another member has delivered, while reads wait."""
+
+LAG_PAUSE_S_MAX = 0.5
 
 _PASSING = (ConnectionDropped, Unreachable, NoAnswer, ServerRefused, JetStreamDisabled, DeliveryBroken)
 """What may be different in a moment, where it worked before."""
@@ -90,6 +93,9 @@ class OrderedReader:
         self._pending = 0
         self._failure: StrandlineError | None = None
         self._has_seen_messages = False
+        self._deadline = Deadline(LAG_S)
+        self._behind_s = 0.0
+        """How long the leader has been waited for."""
         self._probed_last = 0
         self._probed_member: str | None = None
         """The member that was in step at the look before, "" if it was not, None if this consumer had no look."""
@@ -167,7 +173,7 @@ class OrderedReader:
         It is so when what was still to come was removed before it was sent.
         """
         self._check_usable()
-        deadline = Deadline(timeout_s)
+        deadline = self._deadline = Deadline(timeout_s)
         was_current = self._is_current
         try:
             while True:
@@ -228,8 +234,9 @@ class OrderedReader:
         gap = self._guard.gap(delivered.sequences) if self._is_watched else None
         if gap is not None:
             # Nothing is noted before the answer is there: if it is not, all of this will come again.
+            applied = int(delivered.sequences[-1]) + delivered.pending  # the member that sent it had at least so many
             try:
-                self._check_floor(reached=int(delivered.sequences[gap - 1]) if gap else 0)
+                self._check_floor(int(delivered.sequences[gap - 1]) if gap else 0, applied)
             except PositionExpired as expired:
                 if not gap:
                     raise
@@ -298,7 +305,7 @@ class OrderedReader:
         """
         frontier = max(self.frontier, reached)
         told = (state.name, frontier, state.first, state.last)
-        if state.identity != (self._plan.identity or self.state.identity):
+        if not self._is_same(state):
             raise StreamReplaced(*told)
         if not state.messages and self._has_seen_messages and not state.evicts_current_values:
             raise StreamPurged(*told)
@@ -306,18 +313,34 @@ class OrderedReader:
             raise PositionExpired(*told)
         self._has_seen_messages = self._has_seen_messages or bool(state.messages)
 
-    def _check_floor(self, reached: int = 0) -> None:
-        self._check_stream(self._stream_state(self._connected_api(), reached), reached)
+    def _check_floor(self, reached: int = 0, applied: int = 0) -> None:
+        self._check_stream(self._stream_state(self._connected_api(), applied), reached)
 
-    def _stream_state(self, api: JetStreamApi, reached: int = 0) -> StreamState:
-        """Return the stream's state; a leader that is behind what was delivered is given time to apply it."""
-        deadline = Deadline(LAG_S)
+    def _stream_state(self, api: JetStreamApi, applied: int = 0) -> StreamState:
+        """Return the stream's state; a leader that is behind what was delivered is given time to apply it.
+
+        `applied` is a revision that the member which delivers has applied. If the time of a read ends before the leader
+        has it, the next one begins after the frontier and waits on.
+        """
+        pause_s = PAUSE_S
         while True:
             state = api.stream(self._plan.stream)
-            if state.replicas == 1 or state.last >= max(self.frontier, reached) or not deadline.left_s():
+            is_behind = state.replicas > 1 and state.last < max(self.frontier, applied)
+            if not is_behind or not self._is_same(state) or self._behind_s >= LAG_S:
+                self._behind_s = 0.0
                 return state
-            self._closing.wait(PAUSE_S)
+            left_s = self._deadline.left_s()
+            if pause_s > PAUSE_S and not left_s:
+                raise DeliveryBroken("the stream's leader has yet to apply what was delivered")
+            wait_s = min(pause_s, max(left_s, PAUSE_S))
+            self._closing.wait(wait_s)
             self._check_usable()
+            self._behind_s += wait_s
+            pause_s = min(pause_s * 2, LAG_PAUSE_S_MAX)
+
+    def _is_same(self, state: StreamState) -> bool:
+        """Tell whether it is the stream that was opened, or that the plan names."""
+        return state.identity == (self._plan.identity or self.state.identity)
 
     def _look_after(self, attachment: PushConsumer) -> None:
         """Look at the stream, because time has passed; a probe then proves what was its end the time before.
