@@ -140,6 +140,14 @@ def test_the_global_account_keeps_jetstream_beside_the_system_account_alone() ->
     assert found.accounts[0].jetstream is not None
 
 
+def test_a_system_account_with_jetstream_is_refused_with_what_to_do() -> None:
+    with pytest.raises(InvalidInput, match="system account") as refused:
+        ServerSettings(accounts=(AccountSettings(), AccountSettings("$SYS", (ANN,))))
+    assert "jetstream=None" in (refused.value.hint or "")
+    without = AccountSettings("$SYS", (ANN,), jetstream=None)
+    assert ServerSettings(accounts=(AccountSettings(), without)).accounts[1] == without
+
+
 def test_a_token_and_a_websocket_listener() -> None:
     found = settings("authorization { token: abc, timeout: 3 }\nwebsocket { listen: '127.0.0.1:-1', no_tls: true }")
     assert (found.token, found.auth_timeout_s) == ("abc", 3.0)

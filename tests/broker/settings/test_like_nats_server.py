@@ -188,8 +188,22 @@ def refusal(folder: Path, configuration_text: str) -> str:
             eventually(lambda: server.poll() is not None or b"Server is ready" in log.read_bytes())
         finally:
             server.kill()
-    last = log.read_text().strip().splitlines()[-1]
-    return "" if "Server is ready" in last else plain(last)
+    return told_reason(log.read_text())
+
+
+def told_reason(log: str) -> str:
+    """Return the last reason to end in a log, "" if the server was ready: it may log more after either."""
+    if "Server is ready" in log:
+        return ""
+    return plain([line for line in log.splitlines() if "[FTL]" in line or line.startswith("nats-server: ")][-1])
+
+
+def test_a_server_that_was_ready_has_refused_nothing_whatever_it_logs_last() -> None:
+    stamp = "[7] 2026/01/02 03:04:05.000000"
+    ready = f"{stamp} [INF] Server is ready\n"
+    assert told_reason(f"{ready}{stamp} [INF] Initiating Shutdown...\n") == ""
+    assert told_reason(f"{stamp} [FTL] no users\n{stamp} [INF] Server Exiting..\n") == "no users"
+    assert told_reason("nats-server: c.conf:1:2: odd\n") == "odd"
 
 
 def plain(problem: str) -> str:

@@ -241,7 +241,10 @@ class ServerSettings:
                 )
         system = [each for each in self.accounts if each.name == self.system_account and each.jetstream is not None]
         if self.jetstream is not None and system:
-            raise InvalidInput("Not allowed to enable JetStream on the system account")
+            raise InvalidInput(
+                "Not allowed to enable JetStream on the system account",
+                hint="leave `jetstream` out of the account; in Python, give its AccountSettings jetstream=None",
+            )
 
     def remotes_of(self, account: AccountSettings) -> "Mapping[str, NatsSettings]":
         """Return the other servers that mirrors and sources of an account may copy from."""
