@@ -215,6 +215,23 @@ class TestTriage:
         assert not set(ids(client, "/findings?state=revoked")) & set(chosen)
         assert "(undo)" in client.get(f"/findings/{chosen[0]}").text
 
+    def test_a_decision_that_is_made_while_the_index_is_built_anew_is_shown(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (chosen, *_), sent = ids(client, "/findings?rule=private-key&state=open"), list[int]()
+
+        def slow(state: State) -> FindingIndex:
+            fresh = build_index(state)
+            if not sent:
+                sent.append(client.post("/findings/triage", {"id": chosen, "state": "revoked"}).status)
+            return fresh
+
+        monkeypatch.setattr("strandline.web.parts.scans.build_index", slow)
+        scans_of(client)._replace_index("a look before the decision")  # noqa: SLF001 - as its thread does
+        assert sent == [303]
+        assert chosen in ids(client, "/findings?per=1000&state=revoked")
+        client.post("/findings/undo", {"id": chosen})
+
     def test_all_that_match_are_decided_about(self, client: Client) -> None:
         matching = ids(client, "/findings?per=1000&rule=github-pat&state=open")
         client.post("/findings/triage", {"filters": "rule=github-pat&state=open", "state": "confirmed"})

@@ -76,8 +76,7 @@ def _chosen(form: dict[str, list[str]], matching: list[FindingId] | None) -> lis
 
 def _settle(site: Site, scans: ScanPart, findings: list[FindingId]) -> str:
     """Let pages show a decision, and return the name by which it can be undone."""
-    scans.index.refresh(scans.state, findings)
-    scans.decided()
+    scans.decided(findings)
     key = secrets.token_hex(8)
     site.remember(key, [bytes(one) for one in findings])
     site.live.changed("scans")

@@ -8,7 +8,7 @@ what moves in it, never by comparing the clocks of two machines.
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from strandline.findings.index import FindingIndex, build_index
 from strandline.findings.listed_sources import current_sources, unfinished_scans
 from strandline.findings.reports.values import ReportCoverage, SourceFacts, Status, UnfinishedFacts
 from strandline.pipeline.change_tokens import change_token
+from strandline.pipeline.identity import FindingId
 from strandline.protocol.operations import op_id
 from strandline.protocol.runs import RunRecord, RunStatus
 from strandline.protocol.shards import OpKind, RunKey, ShardKey, ShardRecord, ShardStatus
@@ -106,6 +107,9 @@ class ScanPart(Polled[ScanFacts]):
         self._token: object = None
         self._version = 0
         self._building = threading.Lock()
+        self._deciding = threading.Lock()
+        self._decided = list[FindingId]()
+        """Findings that were decided about here since the build of the last index began."""
         self._ready = threading.Event()
         self._rates: dict[int, tuple[Series, Series]] = {}
         self._over: dict[int, RunFacts] = {}
@@ -129,14 +133,24 @@ class ScanPart(Polled[ScanFacts]):
         return None if self._building.locked() else self.index
 
     def _replace_index(self, token: object) -> None:
+        with self._deciding:
+            self._decided.clear()
         fresh = build_index(self.state)
-        self._index, self._token = fresh, token
-        self._version += 1
+        with self._deciding:
+            fresh.refresh(self.state, self._decided)  # it may have been read before they were made
+            self._index, self._token = fresh, token
+            self._version += 1
         self._ready.set()
 
-    def decided(self) -> None:
-        """Let pages know that a decision was made here: the index has it already."""
-        self._version += 1
+    def decided(self, findings: Sequence[FindingId]) -> None:
+        """Show decisions about findings, which were made here, from now on."""
+        index = self.index
+        with self._deciding:
+            self._decided.extend(findings)
+            if self._index is not None:  # it may have been replaced meanwhile
+                index = self._index
+            index.refresh(self.state, findings)
+            self._version += 1
 
     def shards(self, run: int) -> list[ShardRecord]:
         """Return the shards of a run, in the order of their keys."""
