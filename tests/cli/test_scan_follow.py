@@ -3,11 +3,15 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -17,8 +21,9 @@ from strandline.errors import StrandlineError
 from strandline.findings.report_builder import build_report
 from strandline.journal import Journal
 from strandline.scan.state import DEFAULT_TENANT, open_state
+from tests.alarms.receiver import SECRET, receiving
 from tests.cli.runs import run_command
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, eventually
 
 
 def append(path: Path, seed: str) -> None:
@@ -82,3 +87,39 @@ def test_what_does_not_go_with_it_is_refused_before_anything_is_made(
     assert ran.code == 1
     assert problem in ran.err
     assert not (tmp_path / "state").exists()
+
+
+def test_one_whose_java_is_killed_raises_an_alarm_that_is_resolved_when_it_runs_again(tmp_path: Path) -> None:
+    journal, state = tmp_path / "j", tmp_path / "state"
+    append(journal, "1")
+    with receiving() as server:
+        (tmp_path / "strandline.toml").write_text(
+            f'[alarms]\nwebhook = ["{server.url}"]\nwebhook-secret = {{ env = "HOOK_SECRET" }}\noutbox = "outbox"\n'
+        )
+        with following(tmp_path, journal, state) as process:
+            eventually(lambda: len(places(state)) == 1, "the first record is scanned")
+            (java,) = (one for one in psutil.Process(process.pid).children(recursive=True) if one.name() == "java")
+            java.kill()
+            assert process.wait(PATIENCE_S) == 1
+        assert server.states("scan_stopped") == ["raised"]
+        assert b"/j" not in b"".join(server.bodies), "no path of what was scanned"
+        append(journal, "2")
+        with following(tmp_path, journal, state) as process:
+            eventually(lambda: server.states("scan_stopped") == ["raised", "resolved"], "it runs again")
+            eventually(lambda: len(places(state)) == 2, "from where it was")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+        assert server.states("scan_stopped") == ["raised", "resolved"], "who stops it knows"
+
+
+@contextmanager
+def following(folder: Path, journal: Path, state: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Follow a journal in a process of its own."""
+    words = ["scan", "--journal", str(journal), "--follow", "--quiet", "--state", str(state)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "strandline", *words], cwd=folder, env=os.environ | {"HOOK_SECRET": SECRET}
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -286,7 +286,8 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
 
             source = journal_to_follow(sources)
             with opened(where) as state:
-                follow(state, request_of(state), source, factory, results, monitoring)
+                told_of = partial(_told_of, monitoring.alarms())
+                follow(state, request_of(state), source, factory, results, monitoring, told_of)
         else:
             with opened(where) as state:
                 _scan(state, request_of(state), run_on, results, monitoring, addresses)
@@ -317,7 +318,7 @@ def _scan(
     try:
         with (
             ScanProgress(quiet=results.quiet, log=monitoring.log) as progress,
-            _told_of(monitoring.alarms(), state) as told,
+            _told_of(monitoring.alarms(), str(state.address)) as told,
             monitoring.serve(progress.counts.metrics, *told.metric_sources, health=progress.counts.health()),
         ):
             outcome = run_scan(request, run_on.workers(progress.tell), progress.tell)
@@ -376,7 +377,7 @@ def _scan_repositories(
             request_of=lambda state, source: request_for((source,), state=state),
             run_on=run_on,
             results=results,
-        ).run(monitoring, lambda: _told_of(monitoring.alarms(), state))
+        ).run(monitoring, lambda: _told_of(monitoring.alarms(), str(state.address)))
 
 
 def _alarms(ctx: typer.Context) -> "AlarmWatch | None":
@@ -390,14 +391,14 @@ def _alarms(ctx: typer.Context) -> "AlarmWatch | None":
 
 
 @contextmanager
-def _told_of(alarms: "AlarmWatch | None", state: State) -> "Iterator[ScanAlarms | NoAlarms]":
+def _told_of(alarms: "AlarmWatch | None", subject: str) -> "Iterator[ScanAlarms | NoAlarms]":
     """Raise alarms of the scan that the block runs."""
     if alarms is None:
         yield NoAlarms()
         return
     from strandline.cli.scan_alarms import scan_alarms  # noqa: PLC0415 - few scans
 
-    with alarms, scan_alarms(alarms, state) as told:
+    with alarms, scan_alarms(alarms, subject) as told:
         yield told
 
 

@@ -13,7 +13,6 @@ from strandline.findings.filters import StateName
 from strandline.findings.reports.values import Report
 from strandline.metrics import MetricSource
 from strandline.scan import Outcome
-from strandline.scan.state import State
 
 FINDINGS, STOPPED = "findings", "scan_stopped"
 
@@ -47,9 +46,9 @@ class ScanAlarms:
 
 
 @contextmanager
-def scan_alarms(alarms: AlarmWatch, state: State) -> Iterator[ScanAlarms]:
+def scan_alarms(alarms: AlarmWatch, subject: str) -> Iterator[ScanAlarms]:
     """Tell of a scan that the block runs; one that raises has stopped."""
-    told = ScanAlarms(alarms, str(state.address))
+    told = ScanAlarms(alarms, subject)
     try:
         yield told
     except BaseException as error:

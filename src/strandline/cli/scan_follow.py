@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,9 @@ from strandline.spark.journal_scan.scan import JournalScan, scan_journal
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from strandline.cli.scan import NoAlarms
+    from strandline.cli.scan_alarms import ScanAlarms
+
 _LOOK_EVERY_S = 0.5
 
 
@@ -36,10 +39,12 @@ def follow(
     factory: Callable[[], "SparkSession"],
     results: ResultOptions,
     monitoring: Monitoring,
+    told_of: "Callable[[str], AbstractContextManager[ScanAlarms | NoAlarms]]",
 ) -> None:
     """Scan the journal of a request until Ctrl-C or SIGTERM, then print its findings."""
     results.check(state.key)
-    with spark_errors():
+    subject = f"following scan {inventory_digest(request).hex()[:12]} of {state.address}"
+    with told_of(subject) as told, spark_errors():
         spark = factory()
         with (
             ScanProgress(quiet=results.quiet, log=monitoring.log) as progress,
@@ -48,13 +53,16 @@ def follow(
             scan_journal(spark, request, follow=True) as scan,
             monitoring.serve(
                 lambda: follow_metrics(scan.offset, reader.next_offset, scan.totals),
+                *told.metric_sources,
                 health=progress.counts.health(),
             ),
         ):
-            before = scan.totals
+            before, begin = scan.totals, scan.offset
             executors = watch_executors(spark)
             while not stop.is_set() and not scan.wait(_LOOK_EVERY_S):
                 progress.show(_line(scan, reader.next_offset))
+                if scan.offset > begin or scan.offset >= reader.next_offset:  # it works: it did not only start
+                    told.stopped(None)
                 missing = executors.missing() if executors is not None else None
                 if missing is not None:
                     progress.tell(missing)
