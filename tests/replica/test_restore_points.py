@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -189,6 +189,23 @@ def test_no_restore_ends_with_a_late_transaction_of_a_former_leader(
             named = max((one for one in {*ends, *range(removed + 1, LAST + 1)} if one <= txid), default=0)
             at = datetime.fromtimestamp(txid + 0.5, UTC)
             assert two.restored(tmp_path / "out", at=at) == expected.get(named)
+
+
+@pytest.mark.parametrize("removed", range(1, LAST))
+@pytest.mark.parametrize("whole", [0, 6])
+def test_a_transaction_of_which_several_came_late_is_the_one_of_the_history_or_refused(
+    tmp_path: Path, removed: int, whole: int
+) -> None:
+    for first, last in combinations(range(1, removed + 2), 2):
+        two = TwoLeaders(whole)
+        two.remove(range(1, removed + 1))
+        for late in range(first, last):  # a chain of the former leader's own: each follows the one before it
+            two.ends[late] = two.ship(late, 1, dict.fromkeys(range(1, 5), 99))
+        refused = {txid for first, last in MERGED if first <= removed for txid in range(first, last)}
+        refused |= set(range(5, whole))  # a whole database proves nothing of those before it
+        for txid in range(1, LAST + 1):
+            found = two.restored(tmp_path / "out", txid=txid)
+            assert found == two.after[txid] or (found is None and txid in refused)
 
 
 def test_a_late_transaction_is_refused_with_a_reason(tmp_path: Path) -> None:
