@@ -19,13 +19,14 @@ WORD_BYTES_MAX = 7
 SIZE_DIGITS_MAX = 18
 CRLF = b"\r\n"
 _CR = 13
-_PUB, _HPUB, _SUB = int(Op.PUB), int(Op.HPUB), int(Op.SUB)
+_PUB, _HPUB, _SUB, _HMSG = int(Op.PUB), int(Op.HPUB), int(Op.SUB), int(Op.HMSG)
 CLIENT_DIGITS_MAX = 9
 """A client's size of more digits is none, as nats-server has it, whatever they are."""
 
 _PLAIN_PUB = re.compile(rb"PUB (\S+) (?:(\S+) )?(\d{1,9})\r\n")
 _PLAIN_HPUB = re.compile(rb"HPUB (\S+) (?:(\S+) )?(\d{1,9}) (\d{1,9})\r\n")
 _PLAIN_SUB = re.compile(rb"SUB (\S+) (?:(\S+) )?(\S+)\r\n")
+_PLAIN_HMSG = re.compile(rb"HMSG (\S+) (\S+) (?:(\S+) )?(\d{1,9}) (\d{1,9})\r\n")
 BLANKS = b" \t\r\n"
 """What may follow the word of an operation."""
 
@@ -165,7 +166,12 @@ def _plain_msgs(data: bytes, start: int, limits: WireLimits, rows_max: int) -> l
         tokens = line.split()
         count = len(tokens)
         if line_end < 0 or not 4 <= count <= 5 or tokens[0] != b"MSG" or line.count(b" ") != count - 1:  # noqa: PLR2004
-            return rows
+            row = _plain_hmsg(data, start, line_max, limits.payload_bytes_max)
+            if row is None:
+                return rows
+            rows.append(row)
+            start = row[-1]
+            continue
         size = tokens[-1]
         if len(size) > CLIENT_DIGITS_MAX or not size.isdigit():
             return rows
@@ -186,6 +192,26 @@ def _plain_msgs(data: bytes, start: int, limits: WireLimits, rows_max: int) -> l
         rows.append((op, start + 4, subject_end, *reply, subject_end + 1, sid_end, body, body, payload_end, end))
         start = end
     return rows
+
+
+def _plain_hmsg(data: bytes, start: int, line_max: int, size_max: int) -> tuple[int, ...] | None:
+    found = _PLAIN_HMSG.match(data, start)
+    if found is None:
+        return None
+    (_, body), subject, sid, (reply, reply_end), header, size = found.regs
+    payload = body + int(data[header[0] : header[1]])
+    payload_end = body + int(data[size[0] : size[1]])
+    end = payload_end + 2
+    if (
+        payload_end - body > size_max
+        or body - start > line_max
+        or data[payload_end:end] != CRLF
+        # A header block of no bytes is no header block, as with HPUB.
+        or not body < payload <= payload_end
+    ):
+        return None
+    replies = (reply, reply_end) if reply >= 0 else (0, 0)
+    return (_HMSG, *subject, *replies, *sid, body, payload, payload_end, end)
 
 
 def _word(data: bytes, start: int) -> tuple[bytes, int]:
