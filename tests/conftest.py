@@ -15,7 +15,7 @@ from tests.scheduling import (  # noqa: F401 - hooks
 )
 from tests.servers_etcd import etcd_prefix, etcd_server  # noqa: F401 - fixtures
 from tests.servers_nats import nats_bucket, nats_cluster, nats_server, shared_nats_cluster  # noqa: F401 - fixtures
-from tests.servers_postgres import postgres_schema, postgres_server  # noqa: F401 - fixtures
+from tests.servers_postgres import postgres_schema, postgres_server, postgres_state  # noqa: F401 - fixtures
 from tests.servers_seaweed import seaweed_address, seaweed_server  # noqa: F401 - fixtures
 from tests.servers_spark import active_spark, spark  # noqa: F401 - fixtures
 

@@ -176,6 +176,29 @@ def nothing_left_behind() -> Iterator[None]:
         pytest.fail("; ".join(f"the test {problem}" for problem in problems), pytrace=False)
 
 
+_NAMES = pytest.StashKey[set[str]]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Remember what is in the folder where tests run."""
+    session.stash[_NAMES] = _names(session.config.rootpath)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail the run if tests have left something in the folder where they run; which one it was, workers cannot tell."""
+    before: set[str] = session.stash[_NAMES]
+    found = sorted(_names(session.config.rootpath) - before)
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if found and reporter is not None and not hasattr(session.config, "workerinput"):
+        reporter.write_line(f"\na test left in {session.config.rootpath}: {', '.join(found)}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _names(folder: Path) -> set[str]:
+    return {name for name in os.listdir(folder) if not name.startswith((".", "_"))}  # noqa: PTH208 - names
+
+
 def _kill(pids: set[int]) -> list[str]:
     """End children that do not end by themselves; return them in words. To reap them is left to their `Popen`."""
     commands = {pid: command for pid in pids if (command := _command(pid))}

@@ -195,6 +195,17 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture
+def postgres_state(postgres_server: PostgresServer, postgres_schema: str) -> Iterator[str]:
+    """A database of its own for each test, as `--state` takes it."""
+    name = sql.Identifier(postgres_schema)
+    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
+    yield postgres_server.address(postgres_schema)
+    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+@pytest.fixture
 def postgres_schema(postgres_server: PostgresServer) -> Iterator[str]:
     """A schema of its own for each test."""
     with fresh_schema(postgres_server.dsn) as name:

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 CONFTEST = """
 from tests import leftovers
 from tests.leftovers import nothing_left_behind, pytest_fixture_setup, restore_signals
+from tests.leftovers import pytest_sessionfinish, pytest_sessionstart
 leftovers.ENDS_WITHIN_S = 0.1
 restore_signals()
 """
@@ -74,19 +75,7 @@ def test_all_of_it_was_put_back(tmp_path):
 
 
 def test_a_test_that_leaves_something_fails_and_the_next_finds_nothing_of_it(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_it.py").write_text(TESTS)
-    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rA", "--rootdir", str(tmp_path)]
-    ignoring = 'trap "" INT QUIT; exec "$@"'  # as nohup, and shells for their background jobs, do
-    ran = subprocess.run(
-        ["/bin/sh", "-c", ignoring, "sh", *pytest, "-W", "error::pytest.PytestUnraisableExceptionWarning"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
+    ran = run(TESTS, tmp_path)
     ends = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED", "ERROR", "PASSED"))]
     failed = {line.split("::")[1].split(" - ")[0]: line for line in ends if not line.startswith("PASSED")}
     assert set(failed) == {
@@ -97,3 +86,28 @@ def test_a_test_that_leaves_something_fails_and_the_next_finds_nothing_of_it(tmp
     left = "left a process running: ", "left a handler of SIGTERM", "left signals blocked"
     for what in (*left, "changed the environment: LEFT, PATH"):
         assert f"the test {what}" in ran.stdout
+
+
+def test_a_run_whose_tests_leave_a_file_where_they_run_fails(tmp_path: Path) -> None:
+    ran = run("def test_writes():\n    open('host=', 'w').close()\n", tmp_path)
+    assert ran.returncode == 1
+    assert f"a test left in {tmp_path}: host=" in ran.stdout
+    assert "1 passed" in ran.stdout
+    assert run("def test_writes():\n    open('host=', 'w').close()\n", tmp_path).returncode == 0, "it was there"
+
+
+def run(tests: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run tests of its own in a folder, as `nohup` does and shells do with their background jobs."""
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "test_it.py").write_text(tests)
+    pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-rA", "--rootdir", str(folder)]
+    ignoring = 'trap "" INT QUIT; exec "$@"'
+    return subprocess.run(
+        ["/bin/sh", "-c", ignoring, "sh", *pytest, "-W", "error::pytest.PytestUnraisableExceptionWarning"],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )

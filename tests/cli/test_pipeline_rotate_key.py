@@ -21,7 +21,6 @@ from strandline.protocol import InitialShard, RunKey, ShardKey, ShardSpec
 from strandline.scan.run.scan_run import begin_run
 from strandline.scan.state import tenant_named
 from tests.cli.runs import Ran, run_command
-from tests.servers_postgres import PostgresServer
 
 KILLED = """
 import os, signal, sys
@@ -243,13 +242,11 @@ def test_damage_from_before_is_told_before_the_old_key_is_refused(scanned: Path,
     assert "is being rotated" not in run_command("findings", "list", "--state", state).err
 
 
-def test_a_state_on_postgresql_is_rotated_too(scanned: Path, tmp_path: Path, postgres_server: PostgresServer) -> None:
-    address = postgres_server.dsn
+def test_a_state_on_postgresql_is_rotated_too(scanned: Path, tmp_path: Path, postgres_state: str) -> None:
     key = tmp_path / "tenant.key"
     key.write_text(os.urandom(32).hex() + "\n")
     key.chmod(0o600)
-    name = f"rotated-{os.getpid()}"
-    place = ("--state", address, "--tenant", name, "--key-file", key)
+    place = ("--state", postgres_state, "--key-file", key)
     done("scan", "--without-spark", "--exit-zero", scanned / "corpus", *place)
     before = done("findings", "list", "--json", *place).splitlines()
     assert json.loads(done("pipeline", "rotate-key", "--json", *place))["findings"] == len(before) == 3

@@ -163,9 +163,9 @@ def test_an_index_of_columns_answers_as_reports_do(tmp_path: Path, seed: int) ->
         assert check(state), "some findings are made of their rows"
 
 
-def test_it_does_over_postgresql(postgres_schema: str, tmp_path: Path) -> None:
-    fill(postgres_schema, random.Random(1), key(tmp_path))
-    with open_state(postgres_schema, key_file=key(tmp_path)) as state:
+def test_it_does_over_postgresql(postgres_state: str, tmp_path: Path) -> None:
+    fill(postgres_state, random.Random(1), key(tmp_path))
+    with open_state(postgres_state, key_file=key(tmp_path)) as state:
         assert check(state)
 
 

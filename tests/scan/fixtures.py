@@ -1,14 +1,11 @@
 """Fixtures of tests that scan: items that can be changed, and states on both databases."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from tests.scan.things import READS, Things
 from tests.scan.threaded_workers import made
-from tests.servers_postgres import PostgresServer
 
 
 @pytest.fixture(autouse=True)
@@ -31,10 +28,6 @@ def address(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def postgres_address(postgres_server: PostgresServer, postgres_schema: str) -> Iterator[str]:
+def postgres_address(postgres_state: str) -> str:
     """A state of its own, on PostgreSQL."""
-    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {postgres_schema}")
-    yield made(postgres_server.address(postgres_schema))
-    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {postgres_schema} WITH (FORCE)")
+    return made(postgres_state)

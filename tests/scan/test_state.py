@@ -195,7 +195,9 @@ class TestServer:
             pass
         assert "pw" not in f"{refused.value}{refused.value.hint}"
 
-    @pytest.mark.parametrize("where", ["mysql://ada:hunter2@host/db", "host=h password=hunter2"])
+    @pytest.mark.parametrize(
+        "where", ["mysql://ada:hunter2@host/db", "host=h password=hunter2", "host=hunter2 user=ada"]
+    )
     def test_an_address_that_is_not_known_is_not_shown(self, where: str) -> None:
         with pytest.raises(InvalidInput) as refused, open_state(where, create=True):
             pass

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import psutil
-import psycopg
 import pytest
 
 from strandline.errors import Conflict
@@ -85,16 +84,6 @@ def new_database(postgres_server: PostgresServer) -> Iterator[Callable[[str], st
     """Make databases by name, each as `--state` takes it."""
     with databases(postgres_server) as create:
         yield create
-
-
-@pytest.fixture
-def postgres_state(postgres_server: PostgresServer, postgres_schema: str) -> Iterator[str]:
-    """A database of its own, as `--state` takes it."""
-    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {postgres_schema}")
-    yield postgres_server.address(postgres_schema)
-    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
-        connection.execute(f"DROP DATABASE {postgres_schema} WITH (FORCE)")
 
 
 def lose_power(life: Life) -> bool:

@@ -362,8 +362,8 @@ def check_pages(where: str, key_file: Path) -> None:
         assert ids(client, "/findings?state=revoked") == shown[:2], "the decision is in the stores"
 
 
-def test_pages_are_the_same_over_postgresql(postgres_schema: str, tmp_path: Path) -> None:
-    check_pages(postgres_schema, tmp_path / "tenant.key")
+def test_pages_are_the_same_over_postgresql(postgres_state: str, tmp_path: Path) -> None:
+    check_pages(postgres_state, tmp_path / "tenant.key")
 
 
 def test_pages_are_the_same_over_a_lake_in_a_folder(tmp_path: Path) -> None:

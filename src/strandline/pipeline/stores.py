@@ -43,7 +43,8 @@ SqlAnyDatabase: TypeAlias = "SqliteDatabase | PostgresDatabase"
 AnyDatabase: TypeAlias = "SqliteDatabase | PostgresDatabase | LakeDatabase"
 LAKES = ("s3://", "gs://", "az://", "file://", "memory://")
 _POSTGRES = ("postgresql://", "postgres://")
-_PASSWORD = re.compile(r"password\s*=", re.IGNORECASE)
+_SETTING = re.compile(r"password\s*=|^\s*(?:host|hostaddr|port|user|dbname|service)\s*=", re.IGNORECASE)
+"""libpq's own form, `host=… user=…`; of a folder of such a name `./` comes before it."""
 
 
 class NoPipeline(FormatError):
@@ -95,7 +96,7 @@ class Stores:
 
 def is_like_server(path: str) -> bool:
     """Return whether a path looks like the address of a server, which may hold a password and is never shown."""
-    return "://" in path or _PASSWORD.search(path) is not None
+    return "://" in path or _SETTING.search(path) is not None
 
 
 def open_database(address: str, *, clock: Clock | None = None) -> AnyDatabase:
