@@ -11,7 +11,7 @@ from strandline.detect import Limits, RuleSet
 from strandline.errors import FormatError, InvalidInput
 from strandline.pipeline.ledger import DoneStatus
 from strandline.pipeline.sql import SqliteDatabase
-from strandline.scan.driver import explain_with, scan
+from strandline.scan.driver import scan
 from strandline.scan.errors import EngineUnusable
 from strandline.scan.events import Event, Planned
 from strandline.scan.inventory import read_inventories
@@ -22,7 +22,17 @@ from strandline.scan.sources import Content, FileSource
 from strandline.scan.worker.content_scan import finds_any
 from strandline.scan.workers import WorkerTask
 from tests.scan.things import READS, Thing, Things
-from tests.scan.threaded_workers import RULES, TENANT, ThreadWorkers, made, on_each_look, request_for, rule, scanned
+from tests.scan.threaded_workers import (
+    RULES,
+    TENANT,
+    ThreadWorkers,
+    made,
+    on_each_look,
+    plan_of,
+    request_for,
+    rule,
+    scanned,
+)
 from tests.spark.rows import rows_of
 
 
@@ -270,7 +280,7 @@ def test_explaining_writes_nothing(things: Things, address: str) -> None:
     request = request_for(address, things)
     with request.open_stores() as stores:
         before = stores.sql.read(lambda connection: list(connection.execute("PRAGMA data_version")))
-        plan = explain_with(stores, request)
+        plan = plan_of(stores, request)
         assert dict(plan.counts) == {Reason.NEW: 1, Reason.PROBLEM: 1}
         assert plan.todo_bytes == 9
         assert rows_of(stores, TENANT) == {"findings": [], "occurrences": [], "observations": [], "ledger": []}

@@ -7,7 +7,6 @@ import pytest
 from blake3 import blake3
 
 from strandline.scan import inventory
-from strandline.scan.driver import explain_with
 from strandline.scan.plan.packed_batches import PackedBatches
 from strandline.scan.plan.planner import Plan
 from strandline.scan.run.scan_run import begin_run, end_run
@@ -17,7 +16,7 @@ from strandline.scan.sources.row_index import Chunk, RowIndex
 from strandline.scan.worker.worker import work
 from strandline.scan.workers import WorkerTask
 from tests.scan.many import BROKEN, Many, peak_of, stat_of
-from tests.scan.threaded_workers import made, request_for, scanned
+from tests.scan.threaded_workers import made, plan_of, request_for, scanned
 
 BYTES_MAX = 300
 FEW, MANY = 6_000, 24_000
@@ -30,7 +29,7 @@ class Peaks:
     def __init__(self, folder: Path, count: int) -> None:
         request = request_for(made(str(folder / f"{count}.db")), Many(count))
         with request.open_stores() as stores:
-            plan, self.planning, kept = peak_of(lambda: explain_with(stores, request))
+            plan, self.planning, kept = peak_of(lambda: plan_of(stores, request))
             assert plan.todo_items == count
             run, _ = begin_run(stores, request, plan)
             work(WorkerTask(request, run.key, run.manifest.number, 1))
@@ -41,7 +40,7 @@ class Peaks:
             assert outcome.is_whole
             assert outcome.new_items == count
             self.settling = kept + settling
-            again, self.again, _ = peak_of(lambda: explain_with(stores, request))
+            again, self.again, _ = peak_of(lambda: plan_of(stores, request))
             assert (again.todo_items, again.is_same) == (0, True)
 
 
@@ -62,7 +61,7 @@ def test_the_driver_has_few_bytes_for_an_item(tmp_path: Path, monkeypatch: pytes
 def test_no_column_of_a_plan_is_longer_than_a_batch(tmp_path: Path) -> None:
     request = request_for(made(str(tmp_path / "state.db")), Many(25_000))
     with request.open_stores() as stores:
-        plan: Plan = explain_with(stores, request)
+        plan: Plan = plan_of(stores, request)
     assert isinstance(plan.planned, PackedBatches)
     assert [len(batch) for batch in plan.planned] == [10_000, 10_000, 5_000]
     assert [len(batch) for batch in plan.todo()] == [10_000, 10_000, 5_000]

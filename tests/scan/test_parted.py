@@ -1,11 +1,14 @@
 """Large scans, whose listing, plan and settle are the work of tasks: the results of a driver that does it alone."""
 
 import os
+import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,12 +16,14 @@ from hypothesis import strategies as st
 from strandline.errors import Conflict
 from strandline.pipeline.ledger import DoneStatus
 from strandline.scan.driver import explain
+from strandline.scan.errors import SourceNotShared
 from strandline.scan.inventory import find_inventory
 from strandline.scan.path_globs import parse_globs
 from strandline.scan.request import ScanRequest
 from strandline.scan.settle.outcome import Outcome
 from strandline.scan.sources import FileSource, GitSource, Problem, Source, left_out
 from strandline.scan.sources.listing_parts import ListingPart, list_part, listing_parts, parts_at
+from strandline.scan.sources.source import Tell, batches
 from tests.scan.parted_workers import PartThreads
 from tests.scan.sources.helpers import Repository
 from tests.scan.things import Thing, Things
@@ -194,6 +199,54 @@ def test_a_scan_that_another_replaced_meanwhile_says_so_and_goes_on(
         scanned(request, Overtaken())
     assert len(everything(request)[1]) == 63, "the inventory of the other is whole"
     assert scanned(request, PartThreads()).items == 63
+
+
+@dataclass(frozen=True)
+class Unmounted(FileSource):
+    """A folder as a machine sees it that has not mounted its file system."""
+
+    def list_part(self, part: ListingPart, tell: Tell) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - a Protocol's
+        """Yield nothing."""
+        return batches((), tell, Counter())
+
+
+@dataclass
+class PartsElsewhere(PartThreads):
+    """Tasks on other machines, of which every third has not mounted the folder."""
+
+    are_here: bool = False
+
+    def map_parts(self, call: Any, request: ScanRequest, tasks: Any) -> Iterator[Any]:  # noqa: ANN401
+        (seen,) = request.sources
+        fields = vars(seen)
+        blind = replace(request, sources=(Unmounted(**fields),))
+        for number, task in enumerate(tasks):
+            yield from super().map_parts(call, request if number % 3 else blind, [task])
+
+
+def test_parts_in_which_workers_do_not_see_the_files_are_an_error(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AT_ONCE, 1)
+    request = request_for(made(str(tmp_path / "state.db")), files(tree))
+    with pytest.raises(SourceNotShared, match=r"nothing in \d of \d+ parts of it, where this machine finds"):
+        scanned(request, PartsElsewhere())
+    assert scanned(request, PartThreads()).items == 62
+    with pytest.raises(SourceNotShared):
+        scanned(request, PartsElsewhere())
+    assert len(everything(request)[1]) == 62, "what was listed before is not taken for gone"
+
+
+def test_parts_that_are_empty_on_every_machine_are_no_error(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(AT_ONCE, 1)
+    request = request_for(made(str(tmp_path / "state.db")), files(tree))
+    workers = PartThreads(are_here=False)
+    scanned(request, workers)
+    shutil.rmtree(tree)
+    tree.mkdir()
+    assert scanned(request, workers).items == 0
 
 
 def test_explain_counts_without_keeping_items(tree: Path, tmp_path: Path) -> None:

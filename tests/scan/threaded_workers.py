@@ -9,9 +9,10 @@ import pytest
 
 from strandline.detect import Engine, Rule, RuleSet
 from strandline.pipeline.identity import TenantSecretKey
-from strandline.pipeline.stores import open_database
-from strandline.scan.driver import scan_with
+from strandline.pipeline.stores import Stores, open_database
+from strandline.scan.driver import parked_items, scan_with
 from strandline.scan.events import Event
+from strandline.scan.plan.planner import Plan, plan
 from strandline.scan.request import ScanRequest
 from strandline.scan.settle.outcome import Outcome
 from strandline.scan.sources import Content, Source
@@ -70,6 +71,13 @@ def made(address: str) -> str:
 def request_for(address: str, *sources: Source, rules: RuleSet = RULES, **more: Any) -> ScanRequest:  # noqa: ANN401
     """Return a request over sources."""
     return ScanRequest(sources, rules, TENANT, KEY, address, **{"parallelism": 2, **more})
+
+
+def plan_of(stores: Stores, request: ScanRequest) -> Plan:
+    """Return the plan of a scan, with its items."""
+    left = plan(stores, request, lambda _: None, parked_items(stores, request))
+    assert left is not None, "a plan without a bound has all items"
+    return left
 
 
 def scanned(request: ScanRequest, workers: ThreadWorkers | None = None, events: list[Event] | None = None) -> Outcome:

@@ -16,16 +16,18 @@ import pyarrow as pa
 import pytest
 
 from strandline.detect import expand, load_builtin
+from strandline.errors import StrandlineError
 from strandline.pipeline.stores import Stores
 from strandline.protocol.shards import RunKey
-from strandline.scan.errors import StateNotShared, WorkersFailed
+from strandline.scan.errors import SourceNotShared, StateNotShared, WorkersFailed
 from strandline.scan.events import Planned
 from strandline.scan.parted.kept_stores import close_kept, kept_stores
 from strandline.scan.parted.part_tasks import PartedPlan
 from strandline.scan.run.progress import Progress
 from strandline.scan.sources import Content, FileSource, InputRefused, ItemReader, Tell
 from strandline.scan.workers import WorkerTask
-from strandline.spark.workers import Task, check_shared, scan_on_spark
+from strandline.spark.error_transport import parse_error
+from strandline.spark.workers import PartCalls, Task, check_shared, scan_on_spark
 from tests.scan.fixtures import own_cache  # noqa: F401 - a fixture
 from tests.scan.things import Reader, Thing, Things
 from tests.scan.threaded_workers import TENANT, made, request_for, scanned
@@ -152,6 +154,22 @@ def test_tasks_list_plan_and_settle_as_a_driver_alone_does(
     assert [type(plan) for plan in plans] == [PartedPlan] * 2
     with alone.open_stores() as one, on_spark.open_stores() as other:
         assert rows_of(one, TENANT) == rows_of(other, TENANT)
+
+
+def test_a_task_on_a_machine_without_a_source_lists_nothing_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    request = request_for(made(str(tmp_path / "state.db")), FileSource.at(tmp_path / "tree"))
+    numbers = pa.record_batch([pa.array([0, 1], pa.int64())], ["id"])
+    seen: list[int] = []
+
+    def answers(*, is_local: bool) -> list[StrandlineError | None]:
+        found = PartCalls(lambda _, task: seen.append(task), request, [10, 11], is_local=is_local)(iter([numbers]))
+        return [parse_error(row["error"] or "") for batch in found for row in batch.to_pylist()]
+
+    assert answers(is_local=False) == [None, None]
+    (tmp_path / "tree").rmdir()
+    assert [type(error) for error in answers(is_local=False)] == [SourceNotShared] * 2
+    assert seen == [10, 11]
 
 
 @pytest.mark.long

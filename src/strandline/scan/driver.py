@@ -40,7 +40,7 @@ from strandline.scan.run.scan_run import (
 )
 from strandline.scan.run.totals import Totals
 from strandline.scan.settle.outcome import Outcome, settle
-from strandline.scan.source_visibility import check_unread
+from strandline.scan.source_visibility import check_listed, check_unread
 from strandline.scan.unfinished import forget_unfinished, mark_unfinished
 from strandline.scan.workers import PartWorkers, Workers, WorkerTask, is_large
 
@@ -73,14 +73,6 @@ def explain(request: ScanRequest, tell: Tell = silent) -> Plan:
     """Return the plan of a scan without running it: its counts, whose memory does not grow with the items."""
     with rare_collections(), request.open_stores() as stores:
         return counted(stores, request, lambda items: tell(Listed(items)), parked_items(stores, request))
-
-
-def explain_with(stores: Stores, request: ScanRequest, tell: Tell = silent) -> Plan:
-    """Return the plan of a scan over open stores, with its items."""
-    left = plan(stores, request, lambda items: tell(Listed(items)), parked_items(stores, request))
-    if left is None:
-        raise AssertionError("a plan without a bound has all items")
-    return left
 
 
 def parked_items(stores: Stores, request: ScanRequest) -> frozenset[bytes]:
@@ -143,6 +135,8 @@ class _Driver:
         self._parted = plan_parts(
             stores, request, self._part_workers, parked, is_new, lambda items: tell(Listed(items))
         )
+        if not self._workers.are_here:
+            check_listed(request, ((one.task.source, one.task.part, one.items) for one in self._parted.parts))
         return self._parted
 
     @property

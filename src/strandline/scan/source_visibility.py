@@ -1,13 +1,16 @@
 """Checks that workers see the files that the driver listed.
 
-A worker of a cluster checks the sources before it takes a shard. After the run the driver reads a sample of the items
-that workers could not read: an item that the driver can read is not gone.
+A worker of a cluster checks the sources before it takes a shard or a part of a listing. Where tasks listed the sources,
+the driver lists a sample of the parts in which they found nothing: a file system that is not mounted on a worker is an
+empty folder there. After the run the driver reads a sample of the items that workers could not read: an item that the
+driver can read is not gone.
 
 Invariants: nothing is written; an item that is gone on every machine is no error.
 """
 
 import os
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -18,6 +21,7 @@ from strandline.scan.errors import SourceNotShared
 from strandline.scan.request import ScanRequest
 from strandline.scan.sources import FileSource, GitSource, ItemProblem, JournalSource, Problem, Source, TableSource
 from strandline.scan.sources.errors import problem_of
+from strandline.scan.sources.listing_parts import ListingPart, list_part
 from strandline.scan.sources.source import path_text
 
 UNREAD = (Problem.VANISHED, Problem.PERMISSION_DENIED, Problem.IO_ERROR)
@@ -61,6 +65,24 @@ def check_sources(request: ScanRequest) -> None:
             raise SourceNotShared(source.name, f"a worker on {socket.gethostname()} does not see it ({problem})")
 
 
+def check_listed(request: ScanRequest, listed: Iterable[tuple[int, ListingPart, int]]) -> None:
+    """Raise `SourceNotShared` if workers found no item in a part of a source in which this process finds one.
+
+    `listed` has the number of each part's source, the part, and its number of items.
+    """
+    counts: dict[int, int] = {}
+    empty: dict[int, list[ListingPart]] = {}
+    for number, part, items in listed:
+        counts[number] = counts.get(number, 0) + 1
+        if not items:
+            empty.setdefault(number, []).append(part)
+    for number, parts in empty.items():
+        source, step = request.sources[number], -(-len(parts) // SAMPLES_MAX)
+        if any(_has_items(source, part) for part in parts[::step]):
+            found = f"nothing in {len(parts):,} of {counts[number]:,} parts of it"
+            raise SourceNotShared(source.name, f"workers found {found}, where this machine finds items")
+
+
 def check_unread(request: ScanRequest, number: int, unread: Unread) -> None:
     """Raise `SourceNotShared` if workers could not read many items that this process can."""
     if not unread.failed or unread.failed < SHARE_MIN * unread.tried:
@@ -69,6 +91,13 @@ def check_unread(request: ScanRequest, number: int, unread: Unread) -> None:
     if _readable(source, unread) * 2 >= len(unread.samples):
         counts = f"{unread.failed:,} of {unread.tried:,} items"
         raise SourceNotShared(source.name, f"workers could not read {counts} that this machine can ({unread.code})")
+
+
+def _has_items(source: Source, part: ListingPart) -> bool:
+    try:
+        return any(len(batch) for batch in list_part(source, part, lambda _: None))
+    except StrandlineError:  # this machine does not see it either
+        return False
 
 
 def _readable(source: Source, unread: Unread) -> int:

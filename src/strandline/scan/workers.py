@@ -78,7 +78,7 @@ class WorkersBySize:
 
     @property
     def are_here(self) -> bool:
-        """Whether the workers of the last run are on this machine."""
+        """Whether the workers of the last run, or of the last parts, are on this machine."""
         return self._chosen.are_here
 
     def check(self, request: ScanRequest) -> None:
@@ -99,6 +99,7 @@ class WorkersBySize:
         """Call with the workers for many items."""
         if not isinstance(self._many, PartWorkers):
             raise TypeError("the workers for many items take no parts")
+        self._chosen = self._many
         return self._many.map_parts(call, request, tasks)
 
 

@@ -101,10 +101,13 @@ class Task:
 class PartCalls:
     """The body of a task that makes the calls of its partition's numbers; it pickles by its fields."""
 
-    def __init__(self, call: Callable[[ScanRequest, T], R], request: ScanRequest, tasks: Sequence[T]) -> None:
+    def __init__(
+        self, call: Callable[[ScanRequest, T], R], request: ScanRequest, tasks: Sequence[T], *, is_local: bool
+    ) -> None:
         self._call = call
         self._request = request
         self._tasks = tasks
+        self._is_checked = is_local
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the answers, pickled."""
@@ -116,6 +119,9 @@ class PartCalls:
     def _answer(self, number: int) -> pa.RecordBatch:
         answer, problem = None, None
         try:
+            if not self._is_checked:
+                check_sources(self._request)
+                self._is_checked = True
             answer = pickle.dumps(retried(lambda: self._call(self._request, self._tasks[number])))
         except StrandlineError as error:
             problem = format_error(error)
@@ -206,11 +212,12 @@ class SparkWorkers:
         spark = self._session()
         master = spark.conf.get("spark.master", "local") or "local"
         check_shared(request, master)
-        given = request
-        if not _is_local(master):
+        given, is_local = request, _is_local(master)
+        if not is_local:
             given = request_for_workers(request, master, _setting(spark), self._warn)
         slots = min(len(tasks), TASKS_PER_SLOT * _slots(spark, master, request.parallelism))
-        frame = spark.range(0, len(tasks), 1, slots).mapInArrow(PartCalls(call, given, tasks), _ANSWER_SQL)
+        calls = PartCalls(call, given, tasks, is_local=is_local)
+        frame = spark.range(0, len(tasks), 1, slots).mapInArrow(calls, _ANSWER_SQL)
         with spark_errors():
             rows = _polled(spark, frame.collect, self._watched(spark, lambda: None))
         for error in (parse_error(row.error) for row in rows if row.error is not None):

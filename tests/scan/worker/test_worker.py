@@ -16,7 +16,6 @@ from strandline.journal import Journal
 from strandline.pipeline.held_shard import HeldShard, claim
 from strandline.protocol.shards import ShardStatus
 from strandline.scan import retries
-from strandline.scan.driver import explain_with
 from strandline.scan.plan.planner import Reason
 from strandline.scan.run import shard_cuts
 from strandline.scan.run.scan_run import all_shards, begin_run, end_run, find_run, parked_runs, parked_shards
@@ -26,7 +25,7 @@ from strandline.scan.worker.worker import work
 from strandline.scan.workers import WorkerTask
 from tests.scan.dying import LEASE_S, forked, hours_later
 from tests.scan.things import READS, Thing, Things
-from tests.scan.threaded_workers import TENANT, ThreadWorkers, made, on_each_look, request_for, scanned
+from tests.scan.threaded_workers import TENANT, ThreadWorkers, made, on_each_look, plan_of, request_for, scanned
 from tests.servers_postgres import running_postgres
 from tests.spark.rows import rows_of
 from tests.waiting import PATIENCE_S
@@ -55,7 +54,7 @@ def test_two_plans_of_one_scan_come_to_one_run(things: Things, address: str) -> 
     things.write(numbered(5))
     request = request_for(address, things)
     with request.open_stores() as stores:
-        plans = [explain_with(stores, request) for _ in range(2)]
+        plans = [plan_of(stores, request) for _ in range(2)]
         one, is_ours = begin_run(stores, request, plans[0])
         other, is_theirs = begin_run(stores, request, plans[1])
         assert (is_ours, is_theirs) == (True, False)
@@ -78,7 +77,7 @@ def test_a_zombie_whose_lease_is_gone_changes_nothing(
 
     on_each_look(monkeypatch, sleeps)
     with request.open_stores() as stores:
-        run, _ = begin_run(stores, request, explain_with(stores, request))
+        run, _ = begin_run(stores, request, plan_of(stores, request))
         task = WorkerTask(request, run.key, run.manifest.number, 2)
         zombie = threading.Thread(target=work, args=(task, 0), name="zombie")
         zombie.start()
@@ -252,7 +251,7 @@ def test_a_shard_of_a_worker_that_died_is_taken_over_when_its_lease_ends(things:
     things.write(numbered(3))
     request = request_for(address, things, lease_ttl_s=0.5)
     with request.open_stores() as stores:
-        run, _ = begin_run(stores, request, explain_with(stores, request))
+        run, _ = begin_run(stores, request, plan_of(stores, request))
         begun_s = time.monotonic()
         assert isinstance(claim(stores.coordinator, run.key, 7, SystemClock()), HeldShard)
         work(WorkerTask(request, run.key, run.manifest.number, 1), 0)
