@@ -33,6 +33,8 @@ class Part:
     imports: str
     missing: str = ""
     """The package that is said to be missing without the extra."""
+    named: str = ""
+    """The extra that is named then, where it is one that this part's extra includes."""
 
 
 PARTS = (
@@ -42,6 +44,8 @@ PARTS = (
     Part("objects", BASE, "strandline.objects"),
     Part("lease", BASE, "strandline.lease"),
     Part("fold", BASE, "strandline.fold,strandline.kv"),
+    Part("artifacts", BASE, "strandline.artifacts"),
+    Part("alarms", BASE, "strandline.alarms,strandline.config,strandline.verify"),
     Part("testing", BASE, "strandline.testing,strandline.sim"),
     Part("nats", BASE, "strandline.nats,strandline.kv.nats"),
     Part("nkeys", "nats", "strandline.nats", missing="nacl"),
@@ -54,6 +58,7 @@ PARTS = (
     Part("postgres", "postgres", "strandline.pipeline.stores", missing="psycopg"),
     Part("etcd", "etcd", "strandline.pipeline.stores", missing="grpc"),
     Part("detect", "scan", "strandline.detect", missing="hyperscan"),
+    Part("scan", "scan", "strandline.scan,strandline.findings", missing="apsw", named="sqlite"),
     Part("replica", "replica", "strandline.replica", missing="apsw"),
     Part("routing", "replica", "strandline.replica.routing", missing="h11"),
     Part("spark", "spark", "strandline.spark", missing="pyspark"),
@@ -120,8 +125,9 @@ def test_a_part_without_its_extra_names_it_and_the_command_that_installs_it(base
     parts = [part for part in PARTS if part.extra != BASE]
     told = probe(base, parts, use=True, NATS_URL="nats://127.0.0.1:1")
     for part in parts:
-        hint = f'pip install "strandline[{part.extra}]"'
-        assert told[part.name] == {"missing": [part.missing, part.extra, hint]}, part.name
+        named = part.named or part.extra
+        hint = f'pip install "strandline[{named}]"'
+        assert told[part.name] == {"missing": [part.missing, named, hint]}, part.name
 
 
 def test_importing_a_part_loads_no_package_of_another_extra(installed: PathDistribution) -> None:
@@ -144,6 +150,8 @@ GROUPS = {
     "pipeline": ("sqlite", ["pipeline", "init"]),
     "demo": ("scan", ["demo"]),
     "replica": ("replica", ["replica", "run", "prices.db", "memory://copy"]),
+    "rules": ("scan", ["rules", "test", "prices.db"]),
+    "ui": ("web", ["ui"]),
 }
 """Groups of commands whose work needs an extra, and a command of each."""
 
