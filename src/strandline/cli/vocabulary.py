@@ -32,6 +32,8 @@ WORDS = {
     "status()": "`strandline fold status`",
     "(JournalReader.open)": "",
     "watch_applied": "`strandline fold run`",
+    " with acquire()": "",
+    "stop writing at once; acquire() leads under a new epoch": "`strandline lease show` prints the epoch of the holder",
 }
 """What libraries call things, and what the command line does."""
 
