@@ -11,6 +11,7 @@ from strandline.alarms import sign, verify
 from strandline.alarms.alarm import KINDS
 from strandline.cli.alarm_options import alarm_settings
 from strandline.config import read_file
+from strandline.errors import InvalidInput
 from tests.alarms.receiver import SECRET, receiving
 from tests.cli.runs import run_command
 
@@ -43,6 +44,16 @@ def test_the_page_lists_every_kind_and_its_file_is_accepted(tmp_path: Path) -> N
     settings = alarm_settings(file)
     assert (len(settings.receivers()), settings.lag_s, settings.secret) == (2, 60.0, SECRET)
     assert SECRET not in repr(settings)
+
+
+@pytest.mark.parametrize("value", ["soon", "0", "-1", "nan", "inf"])
+def test_a_variable_that_holds_no_such_number_is_refused_by_its_name(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRANDLINE_ALARMS_LOOK_EVERY", value)
+    said = f"STRANDLINE_ALARMS_LOOK_EVERY: expected a number of at least 0.05, not {value!r}"
+    with pytest.raises(InvalidInput, match=re.escape(said)):
+        alarm_settings(None)
 
 
 def test_the_command_tests_receivers_lists_what_they_have_not_taken_and_shows_no_secret(

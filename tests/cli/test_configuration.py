@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from strandline.cli.scan_results import EXIT_FOUND
-from strandline.cli.serve_config import configured_flags
+from strandline.cli.serve_config import configured_flags, has_alarms
 from strandline.cli.serve_run import run
-from strandline.config import ConfigInvalid
+from strandline.config import ConfigInvalid, read_file
 from strandline.detect import expand
 from strandline.errors import InvalidInput
 from tests.cli.runs import run_command
@@ -162,6 +162,18 @@ class TestServe:
         for own in (["-c", "server.conf"], ["--config=server.conf"]):
             assert self.flags(*own) == []
             assert self.flags(*own, STRANDLINE_SERVE_DEBUG="true") == ["--debug=true"]
+
+    @pytest.mark.parametrize("text", ["[alarms]\n", "[ alarms ]\n", "alarms.webhook = []\n", "alarms = {}\n"])
+    def test_a_section_for_alarms_is_seen_however_it_is_written(self, project: Path, text: str) -> None:
+        file = project / "strandline.toml"
+        file.write_text(text)
+        assert read_file(file, {}).path == file, "it is a section"
+        assert has_alarms(file, {})
+        file.write_text("[serve]\nport = 4333\n")
+        assert not has_alarms(file, {})
+        assert has_alarms(None, {"STRANDLINE_ALARMS_COMMAND": "true"})
+        file.unlink()
+        assert has_alarms(file, {}), "the error is for who reads the settings"
 
     def test_help_version_and_signals_read_no_file(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (project / "strandline.toml").write_text("[serve")

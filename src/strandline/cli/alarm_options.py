@@ -1,5 +1,6 @@
 """The section `[alarms]` of `strandline.toml`, for the commands that raise alarms and for those about alarms."""
 
+import math
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,7 +10,8 @@ import typer
 from strandline.alarms.settings import AlarmSettings
 from strandline.alarms.watch import AlarmWatch, ConditionSource
 from strandline.cli.configuration import config_file
-from strandline.config import ConfigFile, resolve
+from strandline.config import ConfigFile, Setting, resolve
+from strandline.errors import InvalidInput
 
 Webhooks = Annotated[
     list[str] | None,
@@ -45,7 +47,8 @@ Kinds = Annotated[
 
 def alarm_settings(file: ConfigFile | None) -> AlarmSettings:
     """Return the settings of variables and a file."""
-    found = {name: setting.value for name, setting in resolve("alarms", os.environ, file).items()}
+    settings = resolve("alarms", os.environ, file)
+    found = {name: setting.value for name, setting in settings.items()}
     outbox, authority = found.get("outbox"), found.get("webhook-ca")
     return AlarmSettings(
         webhooks=_words(found.get("webhook")),
@@ -53,9 +56,9 @@ def alarm_settings(file: ConfigFile | None) -> AlarmSettings:
         command=str(found.get("command") or ""),
         outbox=Path(str(outbox)) if outbox else None,
         ca_file=Path(str(authority)) if authority else None,
-        timeout_s=_number(found["delivery-timeout"]),
-        lag_s=_number(found["lag-limit"]),
-        look_every_s=_number(found["look-every"]),
+        timeout_s=_number(settings["delivery-timeout"]),
+        lag_s=_number(settings["lag-limit"]),
+        look_every_s=_number(settings["look-every"]),
         kinds=_words(found.get("on")),
     )
 
@@ -73,5 +76,13 @@ def _words(value: object) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list | tuple) else ()
 
 
-def _number(value: object) -> float:
-    return float(str(value))
+def _number(setting: Setting) -> float:
+    """Return a number; `InvalidInput` for a variable that holds none, or one that is too small."""
+    try:
+        number = float(str(setting.value))
+    except ValueError:
+        number = math.nan
+    least = setting.key.minimum or 0.0
+    if not (math.isfinite(number) and number >= least):
+        raise InvalidInput(f"{setting.place}: expected a number of at least {least:g}, not {setting.value!r}")
+    return number

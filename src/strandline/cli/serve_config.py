@@ -26,7 +26,10 @@ def has_alarms(path: Path | None, environ: Mapping[str, str] = os.environ) -> bo
     """Return whether a file or a variable may configure alarms; most servers have neither."""
     if any(name.startswith("STRANDLINE_ALARMS_") for name in environ):
         return True
-    return path is not None and "[alarms]" in path.read_text(encoding="utf-8")
+    try:
+        return path is not None and b"alarms" in path.read_bytes()  # TOML has several ways to write a section
+    except OSError:  # who reads the settings says which file it is
+        return True
 
 
 def configured_flags(
