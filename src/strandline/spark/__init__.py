@@ -37,6 +37,7 @@ from strandline.lazy_imports import lazy_names as _lazy_names
 if _TYPE_CHECKING:
     from strandline.spark.dataframes import scan_dataframe, scan_files, scan_stream
     from strandline.spark.errors import RecordsMissing, SinkUnsure
+    from strandline.spark.folds.artifacts import read_artifact
     from strandline.spark.folds.builder import BuiltFold, fold_build
     from strandline.spark.folds.follower import FoldFollower, keep_current
     from strandline.spark.folds.reader import read_fold
@@ -64,6 +65,7 @@ __all__ = [
     "Target",
     "fold_build",
     "keep_current",
+    "read_artifact",
     "read_fold",
     "read_journal",
     "read_replica",
@@ -84,6 +86,7 @@ __getattr__ = _lazy_names(
         "table_scan": ("TableScanned", "scan_table"),
         "dataframes": ("scan_dataframe", "scan_files", "scan_stream"),
         "errors": ("RecordsMissing", "SinkUnsure"),
+        "folds.artifacts": ("read_artifact",),
         "folds.builder": ("BuiltFold", "fold_build"),
         "folds.follower": ("FoldFollower", "keep_current"),
         "folds.reader": ("read_fold",),

@@ -11,7 +11,7 @@ from strandline.artifacts import PublishedArtifacts, export_fold
 from strandline.errors import InvalidInput
 from strandline.fold import open_fold
 from strandline.objects import LocalObjects
-from strandline.spark.folds.artifacts import parse_artifact_options, plan_parts, read_artifact_rows
+from strandline.spark.folds.artifacts import parse_artifact_options, plan_parts, read_artifact
 from tests.artifacts import fleet as fleets
 
 
@@ -58,9 +58,9 @@ def test_what_an_artifact_cannot_do_is_told(spark: SparkSession, fleet: fleets.F
 def test_rows_are_read_without_spark_by_column_and_prefix(fleet: fleets.Fleet, runs: int) -> None:
     if runs > 1:
         change(fleet)
-    rows = {key: value for batch in read_artifact_rows(fleet.objects.address) for key, value in pairs(batch)}
+    rows = {key: value for batch in read_artifact(fleet.objects.address) for key, value in pairs(batch)}
     assert rows == expected(fleet)
-    batches = list(read_artifact_rows(fleet.objects.address, ["key", "revision"], prefix=b"key.00", rows_per_batch=3))
+    batches = list(read_artifact(fleet.objects.address, ["key", "revision"], prefix=b"key.00", rows_per_batch=3))
     found = {key: revision for batch in batches for key, revision in zip(*batch.to_pydict().values(), strict=True)}
     assert found == {entry.key: int.from_bytes(entry.version, "big") for entry in fleet.store.range(b"key.00")}
     assert max(map(len, batches)) <= 3

@@ -57,7 +57,7 @@ def plan_parts(options: ArtifactOptions) -> list[Manifest]:
     return [replace(manifest, files=(file,)) for file in manifest.files]
 
 
-def read_artifact_rows(
+def read_artifact(
     address: str, columns: Sequence[str] | None = None, *, prefix: bytes = b"", rows_per_batch: int = ROWS_PER_BATCH
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of the newest artifact as Arrow batches, without Spark."""
