@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from strandline.errors import InvalidInput, RecordTooLarge
 from strandline.fold import FoldBatch, MemoryStore, format_record, parse_record
-from strandline.fold.batches import Deletes, Puts
-from strandline.fold.digests import digest_rows
+from strandline.fold.batches import Deletes, Puts, paged
+from strandline.fold.digests import digest_columns
 from strandline.fold.log_format import format_batch
 from strandline.fold.records import prefix_end
 from strandline.fold.resident import ResidentFold
@@ -116,8 +116,12 @@ def test_the_end_of_a_prefix_is_above_its_keys_and_below_all_others(prefix: byte
 
 
 def test_a_digest_tells_where_a_key_ends_and_its_record_begins() -> None:
-    assert digest_rows([(b"ab", b"c")]) != digest_rows([(b"a", b"bc")])
-    assert digest_rows([(b"a", b"b"), (b"c", b"d")]) != digest_rows([(b"a", b"b"), (b"c", b"e")])
+    def digest(*rows: tuple[bytes, bytes, bytes]) -> tuple[int, bytes]:
+        return digest_columns(paged([(key, format_record(version, value)) for key, version, value in rows], 10))
+
+    assert digest((b"ab", b"", b"c")) != digest((b"a", b"", b"bc"))
+    assert digest((b"a", b"b", b"c")) != digest((b"a", b"", b"bc"))
+    assert digest((b"a", b"", b"b"), (b"c", b"", b"d")) != digest((b"a", b"", b"b"), (b"c", b"", b"e"))
 
 
 @given(batches=st.lists(st.tuples(ROWS, st.booleans()), max_size=12))

@@ -24,13 +24,14 @@ from strandline.fold import (
 )
 from strandline.fold.batches import paged
 from strandline.fold.columns import are_distinct, hash_rows, version_column
-from strandline.fold.digests import digest_columns, digest_rows
+from strandline.fold.digests import digest_columns
 from strandline.fold.log_format import BLANK, HEADER, format_batch
 from strandline.fold.log_rows import GONE, LENGTH_MASK
 from strandline.fold.log_scan import scan_log
 from strandline.fold.resident import ResidentFold
 from strandline.kv import NO_CURSOR, UpdateBatch, UpdateKind, WatchCursor, format_cursor, format_revision
 from strandline.testing.snapshot_stores import changes, everything
+from tests.fold.plain_digest import digest_rows
 
 KEYS = st.one_of(st.binary(min_size=1, max_size=3), st.binary(min_size=6, max_size=30))
 ROW = st.tuples(

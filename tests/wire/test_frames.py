@@ -55,7 +55,7 @@ def test_columns_of_a_batch_are_those_of_its_frames() -> None:
     assert batch.subjects(len("$KV.b.")) == [f"k{n}" for n in range(COUNT)]
     assert batch.subject_array(6).to_pylist() == [b"k%d" % n for n in range(COUNT)]
     assert batch.sids().tolist() == list(range(COUNT))
-    assert batch.payloads() == batch.payload_views() == batch.payload_array().to_pylist()
+    assert batch.payloads() == batch.payload_array().to_pylist()
     assert batch.replies() == [message[2] for message in MESSAGES]
     acks = batch.acks()
     assert acks.known.all()

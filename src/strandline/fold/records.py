@@ -24,8 +24,6 @@ STORED_VERSION_LENGTHS = frozenset((*range(VERSION_BYTES_MAX + 1), STORED_VERSIO
 VERSION_PREFIXES = [bytes([length]) for length in range(STORED_VERSION_BYTES_MAX + 1)]
 """The first byte of a record, by the length of its version."""
 
-_WITH_DEADLINE = VERSION_PREFIXES[STORED_VERSION_BYTES_MAX]
-
 
 class FoldEntry(NamedTuple):
     """One key of a fold; `expires_ns` is when its value expires by a time to live of its own, 0 for never."""
@@ -71,13 +69,6 @@ def make_entry(key: bytes, record: bytes) -> FoldEntry:
     """Return the entry that a record stands for."""
     version, value = parse_record(record)
     return FoldEntry(key, value, *split_version(version))
-
-
-def plain_record(record: bytes) -> bytes:
-    """Return a record without its deadline, which is no part of the state that a digest is of."""
-    if record[:1] != _WITH_DEADLINE:
-        return record
-    return VERSION_PREFIXES[REVISION_BYTES] + record[1 : REVISION_BYTES + 1] + record[STORED_VERSION_BYTES_MAX + 1 :]
 
 
 def prefix_end(prefix: bytes) -> bytes | None:

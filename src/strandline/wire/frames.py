@@ -250,12 +250,6 @@ class FrameBatch:
         """Return a copy of each payload."""
         return self._pieces("payload_start", "payload_end")
 
-    def payload_views(self) -> list[memoryview]:
-        """Return each payload as a view, which holds the buffer."""
-        view = memoryview(self.data)
-        spans = zip(self.column("payload_start").tolist(), self.column("payload_end").tolist(), strict=True)
-        return [view[start:end] for start, end in spans]
-
     def payload_array(self) -> pa.BinaryArray:
         """Return the payload of each message as an Arrow column."""
         return gather(self.data, self.column("payload_start"), self.column("payload_end"))

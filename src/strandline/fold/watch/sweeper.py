@@ -101,11 +101,6 @@ class Sweeper:
         self._noted: list[UpdateBatch] | None = None
 
     @property
-    def is_scanning(self) -> bool:
-        """Return whether a scan is running."""
-        return self._noted is not None
-
-    @property
     def next_deadline_ns(self) -> int | None:
         """Return the time of the next expiry, if known; of a mirror only."""
         return self._deadlines.least if self.mode is FoldMode.MIRROR else None

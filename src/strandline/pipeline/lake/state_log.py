@@ -170,11 +170,6 @@ class StateLog:
         """Return the ids of all values that are objects of their own."""
         return {value.data for value in self._values.values() if value.is_id}
 
-    @property
-    def next_number(self) -> int:
-        """Return the number of the next batch."""
-        return self._next
-
     def fetch(self, values: Iterable[Value | None]) -> list[bytes | None]:
         """Return values in full."""
         asked = list(values)
