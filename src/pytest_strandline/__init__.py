@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["nats_server", "nats_server_settings", "pytest_configure", "shared_nats_server"]
 
-MARK = "nats_server(**settings): what the server of the fixture `nats_server` is told, by fields of ServerSettings"
+MARK = "nats_server(**settings): settings of the server of the fixture `nats_server`, fields of ServerSettings"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def nats_server_settings() -> "ServerSettings":
-    """Say what servers are told; override it in a `conftest.py`."""
+    """Return the settings of servers; override it in a `conftest.py`."""
     from strandline.broker.settings import ServerSettings  # noqa: PLC0415 - only for those who ask
     from strandline.journal import WRITTEN  # noqa: PLC0415 - only for those who ask
 

@@ -22,7 +22,7 @@ from tests.waiting import eventually
 from tests.web.sites import serve_parts
 
 KIND = "scan_stopped"
-LEFT = "is not finished, and no worker has gone on with it for a minute"
+LEFT = "is not finished, and no worker has continued it for a minute"
 
 
 class Looks:
@@ -143,7 +143,7 @@ def test_a_scan_that_waits_for_machines_is_not_said_to_be_killed(
         assert "no worker" not in ui.needs
         clock.now_s += STILL_S
         ui.look()
-        assert "no worker has begun with the scan of" in ui.needs
+        assert "no worker has started the scan of" in ui.needs
         assert not any(one.is_urgent for one in ui.part.needs())
         assert not ui.firing
         shop.scan()

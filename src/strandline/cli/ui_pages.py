@@ -83,7 +83,7 @@ class KilledScans:
         subject = f"unfinished scans of {address}"
         if facts.left and not self._has_told(address):
             problem = (
-                "a scan is not finished, and no worker has gone on with it for a minute: "
+                "a scan is not finished, and no worker has continued it for a minute: "
                 "it was killed, or its machine is gone, or it waits for machines"
             )
             yield Condition(STOPPED, subject, problem)

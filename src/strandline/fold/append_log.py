@@ -296,8 +296,8 @@ def _read_with_index(disk: Disk, path: Path) -> tuple[bytes, Known]:
 def _raise_damage(path: Path, found: LogScan) -> None:
     if found.damage is not None:
         safe = (
-            "`repair_append_log` keeps what is before it and its cursor, from which the "
-            "source tells the rest again; or remove the file, and all of it is told again"
+            "`repair_append_log` keeps the records before the damage and their cursor, from which the fold "
+            "resumes; or remove the file, and the fold is copied again"
         )
         raise Damaged(str(path), found.damage, safe=safe)
 

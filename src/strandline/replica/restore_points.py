@@ -131,7 +131,7 @@ def find_fork(store: ObjectStore, files: Sequence[LtxFile], single: LtxFile) -> 
     problem = _break_between(store, files, single, nearest)
     if problem is None or find_lineage(store) is None:
         return None
-    late = f"{single.key} cannot be told from one that came late, from a former leader"
+    late = f"{single.key} cannot be distinguished from one that a former leader wrote late"
     return Fork(f"{late}: {nearest.key} has that transaction, and {problem}", nearest)
 
 

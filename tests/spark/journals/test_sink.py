@@ -299,7 +299,7 @@ def test_a_commit_whose_place_was_trimmed_before_it_was_settled_is_told(
             commit(path, 0, "a", "b")
     fill(path, 1000)
     assert trim(path, 500) > 2
-    with pytest.raises(SinkUnsure, match="cannot be told"):
+    with pytest.raises(SinkUnsure, match="is unknown"):
         commit(path, 0, "a", "b")
 
 

@@ -261,7 +261,7 @@ class UnfinishedFacts(NamedTuple):
     def text(self) -> str:
         """Return the scan as a sentence for people."""
         far = f"{self.done:,} of {self.items:,} items are scanned" if self.items else "its items are not listed yet"
-        return f"the scan of {self.name}, begun {utc(self.started_ns)}, is not finished: {far}"
+        return f"the scan of {self.name}, started {utc(self.started_ns)}, is not finished: {far}"
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def _digest(scope: StoredScope) -> bytes:
 
 
 def _unfit(options: StreamOptions, problem: str) -> RecordsMissing:
-    hint = "`strandline fold repair` mends the fold of a bucket; or let fold_build make it anew at another path"
+    hint = "`strandline fold repair` repairs the fold of a bucket; or build it again at another path with fold_build"
     return RecordsMissing(str(options.target), problem, hint)
 
 

@@ -232,7 +232,7 @@ def _appended(journal: Journal, intent: Intent) -> int:
                 break
             rows += len(batch)
     except (OffsetBelowRetained, OffsetsLost) as gone:
-        problem = f"whether {intent.commit} was appended at offset {intent.first_offset} cannot be told: {gone}"
+        problem = f"whether {intent.commit} was appended at offset {intent.first_offset} is unknown: {gone}"
         raise SinkUnsure(str(journal.path), problem, "look for its rows, then remove the intent") from gone
     return rows
 

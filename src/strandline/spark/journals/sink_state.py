@@ -114,4 +114,4 @@ def _from_json(fields: dict[str, Any]) -> SinkState:
 
 def _damaged(path: str) -> Damaged:
     safe = "remove it if no query will write to this journal again from an old checkpoint; else restore it"
-    return Damaged(path, "the sink's state is not whole, so a replayed commit could not be told", safe=safe)
+    return Damaged(path, "the sink's state is not whole, so a replayed commit would not be recognized", safe=safe)

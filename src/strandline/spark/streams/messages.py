@@ -104,7 +104,7 @@ def _check_each(what: str, column: pa.Array, check: Any) -> None:  # noqa: ANN40
         try:
             check(text)
         except InvalidInput as error:
-            raise invalid_input(str(error), error.hint or f"mend the column {what}") from None
+            raise invalid_input(str(error), error.hint or f"correct the column {what}") from None
 
 
 def _head(headers: list[tuple[str, Any]] | None) -> bytes:

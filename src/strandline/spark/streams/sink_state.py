@@ -61,7 +61,7 @@ def parse_entry(data: bytes, key: str) -> Entry:
         return Entry(**fields)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         safe = "delete the key if no query will write from an old checkpoint; else restore it"
-        raise Damaged(key, "the entry is not whole, so a replayed commit could not be told", safe=safe) from error
+        raise Damaged(key, "the entry is not whole, so a replayed commit would not be recognized", safe=safe) from error
 
 
 def format_id_prefix(commit: Commit) -> str:

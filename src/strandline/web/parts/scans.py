@@ -192,8 +192,8 @@ class ScanPart(Polled[ScanFacts]):
         ]
         found += [
             Need(
-                f"the scan of {run.name} is not finished, and no worker has gone on with it for a minute: "
-                "if its command was killed, the same command goes on",
+                f"the scan of {run.name} is not finished, and no worker has continued it for a minute: "
+                "if its command was killed, the same command resumes it",
                 f"/runs/{run.run}",
                 is_urgent=True,
             )
@@ -202,7 +202,7 @@ class ScanPart(Polled[ScanFacts]):
         ]
         found += [
             Need(
-                f"no worker has begun with the scan of {run.name}: it waits for machines, or its command was killed",
+                f"no worker has started the scan of {run.name}: it waits for machines, or its command was killed",
                 f"/runs/{run.run}",
             )
             for run in facts.runs
