@@ -212,7 +212,7 @@ def test_a_late_transaction_is_refused_with_a_reason(tmp_path: Path) -> None:
     two = TwoLeaders()
     two.remove(range(1, 9))
     two.ship(5, 1, {3: 99})
-    with pytest.raises(RestorePointMissing, match="came late, from a former leader") as caught:
+    with pytest.raises(RestorePointMissing, match="that a former leader wrote late") as caught:
         restore(two.store, two.layout, tmp_path / "out", txid=5)
     assert "such as 8" in (caught.value.hint or "")
     assert not list(tmp_path.iterdir())
