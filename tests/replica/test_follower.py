@@ -69,6 +69,25 @@ def test_a_copy_is_kept_current(tmp_path: Path, store: ObjectStore, page_size: i
     connection.close()
 
 
+def test_the_files_of_a_copy_that_a_link_names_are_beside_the_copy(tmp_path: Path, store: ObjectStore) -> None:
+    """SQLite looks there for the journal of a follower that was killed."""
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "link.db"
+    link.symlink_to("../copy.db")
+    connection = opened(tmp_path / "a.db")
+    with Replicator(tmp_path / "a.db", store) as running:
+        for rows in (5, 7):  # the second time there is a copy
+            fill(connection, rows)
+            running.wait_durable(PATIENCE_S)
+            follower = Follower(store, link)
+            assert (follower.followed is None) == (rows == 5)
+            follower.catch_up()
+            follower.close()
+    assert list(link.parent.iterdir()) == [link]
+    assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
+    connection.close()
+
+
 @pytest.mark.parametrize("step", [1, 3])
 def test_a_copy_is_whole_while_the_first_snapshot_comes_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int

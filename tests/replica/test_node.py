@@ -629,9 +629,11 @@ def test_a_second_node_of_one_database_is_refused(tmp_path: Path) -> None:
     """It would hold the lock, and the application of the leader could not write."""
     with nodes_at(tmp_path, "a") as nodes:
         leader = leader_of(nodes)
-        with pytest.raises(Locked) as refused:
-            node_of(tmp_path, "a").start()
-        assert "one node holds a database" in str(refused.value.hint)
+        (tmp_path / "link.db").symlink_to("a.db")
+        for name in ("a", "link"):
+            with pytest.raises(Locked) as refused:
+                node_of(tmp_path, name).start()
+            assert "one node holds a database" in str(refused.value.hint)
         assert write(leader, "1")
     with node_of(tmp_path, "a") as node:
         assert node.wait_for_role(Role.LEADER, PATIENCE_S)

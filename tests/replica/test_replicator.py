@@ -52,6 +52,25 @@ def restored(store: ObjectStore, to: Path) -> list[tuple[object, ...]]:
     return content(to)
 
 
+def test_a_path_is_the_file_that_it_led_to_when_the_replicator_was_made(
+    tmp_path: Path, store: ObjectStore, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "link.db").symlink_to("../a.db")
+    monkeypatch.chdir(tmp_path / "links")
+    with Replicator(Path("link.db"), store) as running:
+        monkeypatch.chdir(tmp_path)
+        running.wait_durable(PATIENCE_S)
+        fill(application, 3, seed=1)
+        running.wait_durable(PATIENCE_S)
+        assert running.status().snapshots == 1
+        for same in (tmp_path / "a.db", Path("links/link.db")):
+            with pytest.raises(Locked):
+                Replicator(same, MemoryObjects()).start()
+    assert list((tmp_path / "links").iterdir()) == [tmp_path / "links" / "link.db"]
+    assert restored(store, tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
 def test_what_is_durable_is_restored(tmp_path: Path, store: ObjectStore, application: apsw.Connection) -> None:
     with Replicator(tmp_path / "a.db", store) as running:
         for number in range(20):

@@ -56,6 +56,11 @@ def check_one_library(path: Path) -> None:
         raise DatabaseRefused(str(path), "two SQLite libraries of this process have it open, and damage it", hint=hint)
 
 
+def real_path(path: Path) -> Path:
+    """Return where a database is: SQLite keeps its log, and we our lock, beside the file that a link leads to."""
+    return Path(os.path.realpath(path))
+
+
 def check_database(path: Path) -> None:
     """Refuse what is no SQLite database. It is read through SQLite, as the application may have it open here."""
     hint = "give the path of a database that the application has created"

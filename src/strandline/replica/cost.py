@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.lazy_imports import deferred
 from strandline.replica.compaction import FILES_MAX, PIECE_BYTES
-from strandline.replica.connections import check_database, sqlite_errors
+from strandline.replica.connections import check_database, real_path, sqlite_errors
 from strandline.replica.errors import DatabaseRefused
 from strandline.replica.layout import LEVEL_SNAPSHOT, LEVELS, LtxFile
 from strandline.replica.maintenance import RETENTION_EVERY_S, MaintenancePolicy
@@ -197,6 +197,7 @@ def _snapshot_bytes(files: Sequence[LtxFile]) -> int:
 
 def measure_database(path: Path, sample_s: float, wait: Callable[[float], None] = time.sleep) -> Usage:
     """Return how a database is written, by looking at its log twice; nothing is changed."""
+    path = real_path(path)
     check_database(path)
     page_size, pages, ratio = _sampled(path)
     salts, commits, frames, _ = _logged(path)

@@ -35,7 +35,7 @@ from strandline.errors import FormatError, Unavailable
 from strandline.files import OsDisk, replace_file, storage_errors
 from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore
-from strandline.replica.connections import sqlite_errors
+from strandline.replica.connections import real_path, sqlite_errors
 from strandline.replica.cursor import cursor_path
 from strandline.replica.errors import LtxDamaged, ReplicaFork, ReplicaGap
 from strandline.replica.layout import LEVELS, Layout, LtxFile
@@ -92,7 +92,7 @@ class Follower:
     def __init__(self, store: ObjectStore, path: Path, *, is_ending: Callable[[], bool] = lambda: False) -> None:
         self._store = store
         self._layout = Layout(store)
-        self._path = path
+        self._path = real_path(path)
         self._is_ending = is_ending
         self._file: apsw.VFSFile | None = None
         self._is_known = False

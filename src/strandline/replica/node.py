@@ -26,6 +26,7 @@ from strandline.files import Lock, OsDisk
 from strandline.lease import Fence, Lease, LeaseHeld, LeaseLost, LeaseTiming, ObjectLeaseStore
 from strandline.lease.claimant import DEFAULT_TIMING
 from strandline.objects import GuardedObjects, ObjectStore, StoreRefused
+from strandline.replica.connections import real_path
 from strandline.replica.errors import LtxDamaged, NotLeading, ReplicaAhead, ReplicaFenced, ReplicaFork, ReplicaGap
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.node_copy import NodeCopy
@@ -66,7 +67,7 @@ class Node:
         maintenance: MaintenancePolicy | None = None,
         events: Events | None = None,
     ) -> None:
-        self.path, self.name, self.address = path, check_name(name), address
+        self.path, self.name, self.address = real_path(path), check_name(name), address
         if address:
             parse_address(address)  # clients could not reach it otherwise, and would say so far from here
         self.events = events or Events()
@@ -76,7 +77,7 @@ class Node:
         self._pause_s = min(follow_every_s, timing.poll_s)
         self._stop, self._wake = threading.Event(), threading.Event()
         self._changed = threading.Condition()
-        self._copy = NodeCopy(store, path, told=self._set_aside, give_up=self._is_over)
+        self._copy = NodeCopy(store, self.path, told=self._set_aside, give_up=self._is_over)
         own = Events(lambda _: self._wake.set())
         self.lease = Lease(
             ObjectLeaseStore(store, LEASE_KEY),

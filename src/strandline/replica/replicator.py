@@ -31,7 +31,7 @@ from strandline.files import OsDisk, storage_error
 from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore, StoreRefused
 from strandline.replica.capture import Capture, Change, Resumed
-from strandline.replica.connections import check_database
+from strandline.replica.connections import check_database, real_path
 from strandline.replica.cursor import ReplicaCursor, Shipped, cursor_path, read_cursor, write_cursor
 from strandline.replica.errors import DatabaseRefused, HistoryLost, ReplicaAhead
 from strandline.replica.layout import Layout
@@ -114,7 +114,7 @@ class Replicator:
     ) -> None:
         if upload_every_s < 0:
             raise InvalidInput(f"{upload_every_s} s between uploads is less than none", hint="give 0, or more")
-        self.path = path
+        self.path = real_path(path)
         self._store = store
         self._layout = Layout(store)
         self._epoch = epoch
