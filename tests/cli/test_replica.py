@@ -54,6 +54,16 @@ def test_a_replica_is_restored_and_verified(tmp_path: Path, replica: str) -> Non
     assert content(tmp_path / "out.db") == content(tmp_path / "a.db")
 
 
+def test_a_local_replica_has_one_address_however_it_is_written(tmp_path: Path, replica: str) -> None:
+    wanted = shown(run_command("replica", "status", replica, "--json"))
+    for address in (f"{replica}/", f"file://localhost{tmp_path}/replica"):
+        assert shown(run_command("replica", "status", address, "--json")) == wanted
+    ran = run_command("replica", "status", f"file://localhost{tmp_path}/nothing")
+    assert ran.code == 1
+    assert "no such folder" in ran.err
+    assert not (tmp_path / "nothing").exists()
+
+
 def test_a_dry_run_lists_files_and_writes_nothing(tmp_path: Path, replica: str) -> None:
     ran = run_command("replica", "restore", replica, tmp_path / "out.db", "--txid", "2", "--dry-run", "--json")
     assert [json.loads(line)["file"][-20:] for line in ran.out.splitlines()] == [

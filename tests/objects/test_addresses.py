@@ -14,6 +14,7 @@ from strandline.objects import (
     Retries,
     StoreRefused,
     StoreUnavailable,
+    local_folder,
     open_objects,
     probe_conditions,
     race_conditions,
@@ -35,6 +36,7 @@ ONCE = Retries(attempts=1)
         ("file://host/x", "absolute path"),
         ("s3://bucket/x?region=1", "query"),
         ("s3://key:secret@bucket/x", "credentials"),
+        ("s3://key:secret@[bucket/x", "cannot be parsed"),
     ],
 )
 def test_what_is_no_address_is_refused_with_the_forms_that_are(address: str, problem: str) -> None:
@@ -50,6 +52,26 @@ def test_a_folder_and_memory_are_opened(tmp_path: Path) -> None:
     assert (tmp_path / "new folder").is_dir()
     assert open_objects("memory://shared") is open_objects("memory://shared")
     assert open_objects("memory://") is not open_objects("memory://")
+
+
+def test_a_folder_has_one_name_however_it_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "ä b"
+    for address in (folder.as_uri(), f"file://{folder}", f"file://{folder}/", f"file://localhost{folder}"):
+        assert local_folder(address) == folder
+        assert open_objects(address).address == folder.as_uri()
+    for other in ("s3://bucket/x", f"file://host{folder}", f"file://{folder}?x=1", "x"):
+        assert local_folder(other) is None
+
+
+def test_a_place_in_a_bucket_has_one_address_with_a_slash_at_its_end_or_without() -> None:
+    environ = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x"}
+    for given, address in (
+        ("s3://bucket/x/y", "s3://bucket/x/y"),
+        ("s3://bucket/x/y/", "s3://bucket/x/y"),
+        ("s3://bucket//x/y//", "s3://bucket/x/y"),
+        ("s3://bucket/", "s3://bucket"),
+    ):
+        assert open_objects(given, environ=environ).address == address
 
 
 def test_a_bucket_is_probed_and_leaves_nothing_behind(

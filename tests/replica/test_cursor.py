@@ -58,6 +58,12 @@ def test_cursors_are_written_and_read() -> None:
             parse_cursor(text, "x")
 
 
+def test_a_cursor_is_of_a_place_with_a_slash_at_its_end_or_without() -> None:
+    for address in ("s3://b/app", "s3://b/app/"):
+        assert ReplicaCursor(address).is_at("s3://b/app")
+        assert not ReplicaCursor(address).is_at("s3://b/other")
+
+
 @pytest.fixture
 def application(tmp_path: Path) -> Iterator[apsw.Connection]:
     """A connection of the application."""

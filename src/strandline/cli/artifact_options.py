@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Self
-from urllib.parse import unquote
 
 import typer
 
@@ -17,7 +16,7 @@ from strandline.errors import InvalidInput
 from strandline.fold import Scope
 from strandline.fold.cursor import UNKNOWN
 from strandline.fold.scopes import StoredScope
-from strandline.objects import MemoryObjects, RequestCounts
+from strandline.objects import MemoryObjects, RequestCounts, local_folder
 
 WHERE = "s3://BUCKET/PREFIX, gs://…, az://…, or file:///FOLDER"
 ArtifactsAddress = Annotated[
@@ -35,8 +34,8 @@ def artifacts_at(
     address: str, *, is_read_only: bool = False, must_exist: bool = True, counts: RequestCounts | None = None
 ) -> Iterator[PublishedArtifacts]:
     """Open published artifacts for the block; reading never makes a local folder, and requires it with `must_exist`."""
-    folder = Path(unquote(address.removeprefix("file://")))
-    if is_read_only and address.startswith("file:///") and not folder.exists():
+    folder = local_folder(address) if is_read_only else None
+    if folder is not None and not folder.exists():
         if must_exist:
             hint = "give the address that artifacts are published at"
             raise InvalidInput(f"{folder}: there is no such folder", hint=hint)

@@ -4,14 +4,12 @@ import shlex
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
-from urllib.parse import unquote
 
 import typer
 
 from strandline.errors import InvalidInput
-from strandline.objects import ObjectStore, RequestCounts, open_objects
+from strandline.objects import ObjectStore, RequestCounts, local_folder, open_objects
 from strandline.replica import Layout
 
 ReplicaAddress = Annotated[
@@ -27,8 +25,8 @@ def replica_at(
     address: str, *, conditional: bool = False, counts: RequestCounts | None = None
 ) -> Iterator[tuple[ObjectStore, Layout]]:
     """Open a replica for the block; `conditional` to write to it, `counts` to count its requests."""
-    folder = Path(unquote(address.removeprefix("file://")))
-    if not conditional and address.startswith("file://") and not folder.exists():
+    folder = None if conditional else local_folder(address)
+    if folder is not None and not folder.exists():
         raise InvalidInput(f"{folder}: there is no such folder", hint="give the address that `replica run` was given")
     store = open_objects(address, conditional=conditional, counts=counts)
     try:

@@ -17,7 +17,7 @@ has none: what must be given up conditionally is overwritten with a record that 
 without a condition: name them by their content, and point at them with a small conditional write.
 """
 
-from strandline.objects.addresses import open_objects
+from strandline.objects.addresses import local_folder, open_objects
 from strandline.objects.contracts import Object, ObjectInfo, ObjectStore
 from strandline.objects.counted import RequestCounts
 from strandline.objects.errors import (
@@ -71,6 +71,7 @@ __all__ = [
     "StoreUnavailable",
     "WriteUnknown",
     "WrongKey",
+    "local_folder",
     "open_objects",
     "probe_conditions",
     "race_conditions",

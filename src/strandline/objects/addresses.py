@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from strandline.errors import InvalidInput
 from strandline.extras import needs
@@ -79,6 +79,20 @@ def open_objects(
     return store
 
 
+def local_folder(address: str) -> Path | None:
+    """Return the folder of a local store; None for what is not the address of one."""
+    parts = _split(address)
+    is_local = parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/")
+    return Path(unquote(parts.path)) if is_local and not (parts.query or parts.fragment) else None
+
+
+def _split(address: str) -> SplitResult:
+    try:
+        return urlsplit(address)
+    except ValueError:  # such as a "[" without a "]"; its words may hold a credential
+        raise InvalidAddress(f"{address.partition('://')[0]}://…", "it cannot be parsed") from None
+
+
 def _opened(address: str, environ: Mapping[str, str], retries: Retries, counts: RequestCounts | None) -> ObjectStore:
     """Open the store; only those of a network are tried again."""
     store, is_remote = _plain(address, environ)
@@ -88,15 +102,16 @@ def _opened(address: str, environ: Mapping[str, str], retries: Retries, counts: 
 
 
 def _plain(address: str, environ: Mapping[str, str]) -> tuple[ObjectStore, bool]:
-    parts = urlsplit(address)
+    parts = _split(address)
     if parts.username or parts.password:
         raise InvalidAddress(f"{parts.scheme}://…", "credentials do not belong into an address")
     if parts.query or parts.fragment:
         raise InvalidAddress(address, "it has a query or a fragment")
     if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+        folder = local_folder(address)
+        if folder is None:
             raise InvalidAddress(address, "a local store has an absolute path: file:///folder")
-        return LocalObjects(Path(unquote(parts.path))), False
+        return LocalObjects(folder), False
     if parts.scheme == "memory":
         name = address.removeprefix("memory://")
         with _memory_lock:
@@ -108,7 +123,8 @@ def _plain(address: str, environ: Mapping[str, str]) -> tuple[ObjectStore, bool]
         raise InvalidAddress(address, "it names no bucket")
     if prefix:
         validate_key(prefix)
-    return _remote(parts.scheme, address, environ), True
+    # Each place has one address, with a "/" at its end or without: what is kept of a place elsewhere is found by it.
+    return _remote(parts.scheme, f"{parts.scheme}://{parts.netloc}/{prefix}".rstrip("/"), environ), True
 
 
 def _remote(scheme: str, address: str, environ: Mapping[str, str]) -> ObjectStore:

@@ -40,6 +40,10 @@ class ReplicaCursor(NamedTuple):
     inode: int = 0
     """Of the database file: a cursor says nothing of another file that took its place. 0 where it is not known."""
 
+    def is_at(self, address: str) -> bool:
+        """Tell whether it is of the replica at an address; earlier versions kept a "/" at its end."""
+        return self.address.rstrip("/") == address.rstrip("/")
+
     def find(self, head: Position) -> Shipped | None:
         """Return the transaction that the replica ends with; None where nothing of this database is in it.
 

@@ -185,7 +185,7 @@ class NodeCopy(Follower):
             )
         with contextlib.suppress(OSError, FormatError):
             cursor = read_cursor(self._path)
-            if cursor is not None and cursor.address == self._store.address:
+            if cursor is not None and cursor.is_at(self._store.address):
                 sending = cursor.sending
                 has_arrived = sending is not None and self._is_in_replica(sending.position)
                 for one in (sending if has_arrived else None, cursor.shipped):
@@ -336,7 +336,7 @@ def parse_node_state(text: str, path: str, address: str) -> list[Known]:
         body = json.loads(text)
         if body["version"] != _VERSION:
             raise FormatError(path, f"version {body['version']} is of a later Strandline")
-        if body["address"] != address:
+        if body["address"].rstrip("/") != address.rstrip("/"):
             return []
         noted = [Known(parse_followed(one["followed"]), parse_log(one["log"])) for one in body["noted"]]
     except (KeyError, TypeError, ValueError) as error:

@@ -316,7 +316,7 @@ class Replicator:
         """Return what an earlier replicator of this path and place knew; None where there is nothing to read."""
         with suppress(OSError, FormatError):
             cursor = read_cursor(self.path)
-            return cursor if cursor and cursor.address == self._store.address else None
+            return cursor if cursor and cursor.is_at(self._store.address) else None
         return None
 
     def step(self) -> Pause | None:

@@ -196,10 +196,10 @@ def test_a_replica_is_scanned_as_its_database(tmp_path: Path) -> None:
     with closing(apsw.Connection(str(tmp_path / "app.db"))) as connection:
         connection.execute("PRAGMA journal_mode = wal")
         connection.execute("CREATE TABLE users (name TEXT)")
-        with Replicator(tmp_path / "app.db", LocalObjects(tmp_path / "replica")) as running:
+        with Replicator(tmp_path / "app.db", LocalObjects(tmp_path / "the replica")) as running:
             connection.execute("INSERT INTO users VALUES ('alpha_100')")
             running.wait_durable()
-    source = SqliteSource.at(f"replica:file://{tmp_path / 'replica'}")
+    source = SqliteSource.at(f"replica:{(tmp_path / 'the replica').as_uri()}")
     address = made(str(tmp_path / "state.db"))
     assert places(source, address) == ["restored.db/users#1/name:1:1"]
     assert scanned(request_for(address, source), ThreadWorkers(1)).new_items == 0

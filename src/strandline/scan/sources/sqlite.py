@@ -27,7 +27,7 @@ import pyarrow as pa
 from strandline.detect.locations import shown
 from strandline.errors import InvalidInput
 from strandline.lazy_imports import deferred
-from strandline.objects import open_objects
+from strandline.objects import local_folder, open_objects
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
 from strandline.protocol.canonical import Plain
 from strandline.scan.path_globs import PathGlobs
@@ -139,9 +139,9 @@ class SqliteSource:
             yield self.files.root
             return
         with tempfile.TemporaryDirectory(prefix="strandline-replica-") as folder:
-            local = self.replica.removeprefix("file://")
-            if local != self.replica and not Path(local).is_dir():  # opening it would make it
-                raise InputMissing(shown(local), "folder")
+            local = local_folder(self.replica)
+            if local is not None and not local.is_dir():  # opening it would make it
+                raise InputMissing(shown(str(local)), "folder")
             store = open_objects(self.replica)
             try:
                 replica.restore(store, replica.Layout(store), Path(folder) / RESTORED)

@@ -15,13 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote
 
 import pyarrow as pa
 
-from strandline.objects import ObjectStore, open_objects
+from strandline.objects import ObjectStore, local_folder, open_objects
 from strandline.replica import Layout, LtxFile, find_plan
 from strandline.replica.btree import Database
 from strandline.replica.pages import ReplicaPages
@@ -153,7 +151,8 @@ def read_replica(
 @contextmanager
 def _store(options: ReplicaOptions) -> Iterator[ObjectStore]:
     address = options.address
-    if address.startswith("file://") and not Path(unquote(address.removeprefix("file://"))).exists():
+    folder = local_folder(address)
+    if folder is not None and not folder.exists():
         hint = "give the address that `strandline replica run` was given; executors must see the same folder"
         raise invalid_input(f"there is no folder {address}", hint)
     with hints_as_notes(), closing(open_objects(address)) as store:
