@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from strandline.errors import FormatError, InvalidInput
 from strandline.lease import Claimant, ObjectLeaseStore
-from strandline.objects import MemoryObjects, ObjectInfo
+from strandline.objects import MemoryObjects, ObjectInfo, open_objects
 from strandline.replica import Node, NodeRecord, discover, register, unregister
 from strandline.replica.nodes import LEASE_KEY, Address, format_node, node_key, parse_address, parse_node
 
@@ -32,6 +32,14 @@ def session_of(store: MemoryObjects) -> str:
 def test_a_replica_without_nodes_has_none() -> None:
     found = discover(MemoryObjects())
     assert (found.leader, list(found.followers), found.readers()) == (None, [], [])
+
+
+def test_an_address_is_enough(tmp_path: Path) -> None:
+    address = (tmp_path / "a replica").as_uri()
+    claimant = Claimant(ObjectLeaseStore(open_objects(address), LEASE_KEY), "a", address="http://a")
+    claimant.claim()
+    for written in (address, f"{address}/"):
+        assert discover(written).readers() == ["http://a"]
 
 
 def test_followers_are_preferred_for_reads() -> None:

@@ -11,6 +11,7 @@ that leads now.
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 
 from strandline.errors import FormatError, InvalidInput
 from strandline.lease import ObjectLeaseStore
-from strandline.objects import ObjectStore
+from strandline.objects import ObjectStore, open_objects
 
 LEASE_KEY = "leader.json"
 NODES_PREFIX = "nodes/"
@@ -133,11 +134,16 @@ def unregister(store: ObjectStore, name: str) -> None:
     store.delete(node_key(name))
 
 
-def discover(store: ObjectStore, *, age_max: timedelta = timedelta(seconds=15)) -> Discovered:
+def discover(replica: ObjectStore | str, *, age_max: timedelta = timedelta(seconds=15)) -> Discovered:
     """Return who leads and who follows it, without registrations that are `age_max` older than the latest sign of life.
 
-    The leader renews its lease, and followers register, every few seconds: the latest of these is now, by the store.
+    `replica` is its address (`s3://bucket/prefix`), or the store at that address. The leader renews its lease, and
+    followers register, every few seconds: the latest of these is now, by the store.
     """
+    if isinstance(replica, str):
+        with closing(open_objects(replica)) as opened:
+            return discover(opened, age_max=age_max)
+    store = replica
     found = ObjectLeaseStore(store, LEASE_KEY).read()
     record = found.record if found else None
     leader = None
