@@ -23,7 +23,7 @@ from strandline.fold import (
     log_rows,
 )
 from strandline.fold.batches import paged
-from strandline.fold.columns import are_distinct, hash_rows, version_column
+from strandline.fold.columns import are_distinct, equal_rows, hash_rows, version_column
 from strandline.fold.digests import digest_columns
 from strandline.fold.log_format import BLANK, HEADER, format_batch
 from strandline.fold.log_rows import GONE, LENGTH_MASK
@@ -135,6 +135,26 @@ def test_a_digest_is_the_same_from_rows_and_from_columns(rows: dict[bytes, tuple
     assert [key for page in pages for key in page.keys.to_pylist()] == sorted(rows)
 
 
+@pytest.mark.parametrize("odd", [None, "key", "value", "version", "no value"])
+def test_rows_of_equal_lengths_come_to_the_same_bytes_and_digest(odd: str | None) -> None:
+    """They are laid side by side in a matrix; one row of another length, and all are joined one by one."""
+    rows: Rows = [(b"key %02d" % at, b"%03d" % at, format_revision(at + 1), 0) for at in range(10)]
+    if odd is not None:
+        key, value, version = rows[4][:3]
+        changed = {"key": (key + b"x", value, version), "value": (key, b"", version), "version": (key, value, b"")}
+        rows[4] = (*changed.get(odd, rows[4][:3]), 0)
+    if odd == "no value":
+        rows = [(key, b"", version, 0) for key, _, version, _ in rows]
+    listed, columns = both(rows)
+    assert columns.put_columns is not None
+    assert (equal_rows(columns.put_columns) is None) == (odd is not None)
+    with patch.object(log_format, "_ROWS_PER_CHECK", 3):
+        one, other = (b"".join(format_batch(batch, WatchCursor(b"c")).parts) for batch in (listed, columns))
+    assert one == other
+    records = [(key, format_record(version, value)) for key, value, version, _ in rows]
+    assert digest_columns([columns.put_columns]) == digest_rows(records)
+
+
 def test_pages_end_before_they_are_too_large() -> None:
     store = MemoryStore()
     store.apply(*changes(1, *((b"key %d" % at, bytes(at * 10)) for at in range(10))))
@@ -194,15 +214,32 @@ def test_whether_there_is_a_key_is_known_without_an_index_if_one_was_never_delet
     assert fold.held() == Held(format_cursor(30), has_data=True)
 
 
+@pytest.mark.parametrize("later", [[], [b"key 03", b"key 07", b"new"], [b"key 05", None]])
+def test_what_counts_of_a_sorted_log_is_known_at_once(later: list[bytes | None]) -> None:
+    rows: Rows = [(b"key %02d" % at, bytes(at), b"", 0) for at in range(50)]
+    first = both(rows)[1]
+    data = HEADER + b"".join(format_batch(first, NO_CURSOR).parts)
+    fold = ResidentFold.of(data, scan_log("log", data))
+    whole = fold.index.bytes_sure()
+    assert whole == len(data) - len(HEADER)
+    for key in later:
+        batch, cursor = changes(9, (key or b"key 09", None if key is None else b"x"))
+        fold.apply(batch, cursor, format_batch(batch, cursor))
+    sure = fold.index.bytes_sure()
+    assert not fold.index.is_built
+    assert whole // 2 < sure <= fold.index.bytes_live()
+    assert fold.index.bytes_sure() == fold.index.bytes_live()
+
+
 def test_what_counts_is_never_told_too_high_before_somebody_asks() -> None:
     for seed in range(10):
         with patch.object(key_index, "_SLOTS", 32):
             fold = ResidentFold()
             for batch in random_batches(seed, 20):
                 fold.apply(batch, NO_CURSOR, format_batch(batch, NO_CURSOR))
-                least = fold.index.bytes_least()
+                sure, least = fold.index.bytes_sure(), fold.index.bytes_least()
                 data = b"".join(fold.parts())
-                assert least <= ResidentFold.of(data, scan_log("log", data)).index.bytes_live()
+                assert max(sure, least) <= ResidentFold.of(data, scan_log("log", data)).index.bytes_live()
 
 
 def test_many_batches_that_nobody_asks_about_are_indexed_in_the_end() -> None:

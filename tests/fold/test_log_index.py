@@ -245,5 +245,19 @@ def test_a_small_log_has_no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert path.with_name("fold.log.index").exists()
 
 
+def test_an_index_stays_while_little_follows_what_it_covers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, used: list[Known]
+) -> None:
+    """A log of any size is closed without reading all of it again."""
+    monkeypatch.setattr(append_log, "INDEX_BYTES_MIN", 4096)
+    path, sizes = tmp_path / "fold.log", []
+    for revision, length in ((1, 9000), (2, 1000), (3, 1000), (4, 4000), (5, 10)):
+        with AppendLogStore.open(path) as store:
+            store.apply(*changes(revision, (b"key %d" % revision, bytes(length))))
+        sizes.append(path.stat().st_size)
+        assert len(AppendLogStore.open_read_only(path).range()) == revision
+    assert [known.end for known in used[0::2]] == [sizes[0], sizes[0], sizes[0], sizes[3], sizes[3]]
+
+
 def flipped(data: bytes, at: int, bit: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1 << bit]) + data[at + 1 :]

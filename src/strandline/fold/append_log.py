@@ -90,6 +90,8 @@ class AppendLogStore(ResidentReader):
         self._failure: str | None = None
         self._file: File | None = None
         self._in_doubt = False
+        self._indexed = 0
+        """How much of the log the index beside it covers; 0 where there is none."""
         try:
             self._fold = self._read()
         except BaseException:
@@ -189,6 +191,7 @@ class AppendLogStore(ResidentReader):
         if found.end < len(data) or not data.startswith(HEADER):  # torn, new, or of an older version
             return self._rewrite(fold)
         self._file = self._disk.open(self._path, "write")
+        self._indexed = 0 if known is NOTHING else known.end
         self._in_doubt = not was_clean
         if self._in_doubt and self._sync is SYNCED:
             self._file.pwritev([memoryview(data)[known.end :]], known.end)
@@ -208,11 +211,13 @@ class AppendLogStore(ResidentReader):
     def _mark_clean(self, file: File) -> None:
         if self._failure is None and not self._in_doubt:
             file.sync()
-            self._write_index(self._fold)
+            if not self._indexed or self._fold.size - self._indexed >= INDEX_BYTES_MIN:
+                self._write_index(self._fold)  # what follows an older one is read as fast without
             replace_file(self._disk, _beside(self._path, CLEAN_SUFFIX), format_mark(self._fold.size))
 
     def _write_index(self, fold: ResidentFold) -> None:
         """Leave an index of a log that is on stable storage; a log without one is only slower to open."""
+        self._indexed = 0
         if fold.size < INDEX_BYTES_MIN:
             return
         temporary = _beside(self._path, INDEX_SUFFIX + TEMP_SUFFIX)
@@ -224,6 +229,7 @@ class AppendLogStore(ResidentReader):
             finally:
                 file.close()
             self._disk.rename(temporary, _beside(self._path, INDEX_SUFFIX))
+            self._indexed = fold.size
 
     def _try_to_compact(self, fold: ResidentFold) -> None:
         """Compact; what was applied stands in any case, so a failure is told to the next call."""

@@ -38,6 +38,29 @@ def rows_of_equal_length(rows: NDArray[np.generic]) -> pa.BinaryArray:
     return pa.Array.from_buffers(pa.binary(), len(rows), [None, pa.py_buffer(offsets), pa.py_buffer(rows)])
 
 
+def equal_rows(columns: Sequence[pa.BinaryArray]) -> NDArray[np.uint8] | None:
+    """Return what each row has in all columns, side by side in one matrix; None where rows differ in a length.
+
+    Faster than joining rows of any length. Rows that have nothing in a column count as different.
+    """
+    fields = [_fixed(column) for column in columns]
+    if any(field is None for field in fields):
+        return None
+    rows = np.empty(len(columns[0]), [(f"f{at}", field.dtype) for at, field in enumerate(fields)])  # type: ignore[union-attr]
+    for at, field in enumerate(fields):
+        rows[f"f{at}"] = field
+    return rows.view(np.uint8).reshape(len(rows), rows.itemsize)
+
+
+def _fixed(column: pa.BinaryArray) -> NDArray[np.void] | None:
+    """Return the rows of a column as items of one size; None if they have none."""
+    data, offsets = binary_spans(column)
+    size, rest = divmod(int(offsets[-1] - offsets[0]), max(1, len(column)))
+    if rest or not size or (np.diff(offsets) != size).any():
+        return None
+    return np.frombuffer(data, f"V{size}", len(column), int(offsets[0]))
+
+
 def version_column(revisions: NDArray[np.uint64], expires_ns: NDArray[np.uint64] | None = None) -> pa.BinaryArray:
     """Return revisions as versions to store, the empty one for 0; where a row expires, its deadline is behind it."""
     if expires_ns is not None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from blake3 import blake3
 
 from strandline.fold.batches import PutColumns
-from strandline.fold.columns import lengths_of, rows_of_equal_length, tokens_of
+from strandline.fold.columns import equal_rows, lengths_of, rows_of_equal_length, tokens_of
 from strandline.wire import binary_spans
 
 
@@ -28,11 +28,12 @@ class FoldDigest:
         keys, values, versions = map(lengths_of, rows)
         heads = np.stack([keys, 1 + versions + values], axis=1).astype("<u4").view("V8").ravel()
         prefixes = rows_of_equal_length(versions.astype("u1"))
-        hashed = pc.binary_join_element_wise(
-            rows_of_equal_length(heads), rows.keys, prefixes, rows.versions, rows.values, b""
-        )
-        data, offsets = binary_spans(hashed)
-        self._hash.update(data[offsets[0] : offsets[-1]])
+        columns = [rows_of_equal_length(heads), rows.keys, prefixes, rows.versions, rows.values]
+        if (matrix := equal_rows(columns)) is not None:
+            self._hash.update(matrix.ravel().data)
+        else:
+            data, offsets = binary_spans(pc.binary_join_element_wise(*columns, b""))
+            self._hash.update(data[offsets[0] : offsets[-1]])
         self.entries += len(keys)
 
     def digest(self) -> bytes:

@@ -110,6 +110,19 @@ class KeyIndex:
         _ = self.spans
         return self._bytes
 
+    def bytes_sure(self) -> int:
+        """Return a number that `bytes_live` is not below, at once where most keys are in one run, each once.
+
+        A row that came later takes the place of one record of these at most.
+        """
+        if not self._runs:
+            return self._bytes
+        (keys, spans), *later = self._runs
+        lengths = spans & np.uint64(LENGTH_MASK)
+        if not len(keys) or (spans & np.uint64(GONE)).any() or not is_ascending(keys):
+            return 0
+        return max(0, int(lengths.sum()) - int(lengths.max()) * sum(len(spans) for _, spans in later))
+
     def bytes_least(self) -> int:
         """Return a number that `bytes_live` is not below, without an object for each key."""
         if self._runs is None:

@@ -170,7 +170,7 @@ class ResidentFold:
                 if self.size < self._look_at:
                     return False
                 self._look_at = self.size * 5 // 4
-                if self.size < 2 * self.index.bytes_least():
+                if self.size < 2 * self.index.bytes_sure() or self.size < 2 * self.index.bytes_least():
                     return False
             return self.size >= 2 * self.index.bytes_live()
 
