@@ -1,5 +1,6 @@
 """Values that are scanned together give what each gives alone."""
 
+import base64
 import re
 from collections.abc import Sequence
 
@@ -39,6 +40,7 @@ HIDDEN = [pack(Packed(b"the secret: " + SECRET, (16, 32))).data for pack in (*VI
 PIECES = [
     *b"key-abcd lock-abcd pin-1234 pass-12 word-1234; safe-1234 env-abc code123 door123 sesame open close1".split(),
     *b"mailer 0123456789ab gitleaks:allow x _ % %74%6f%6b%5fabcdef0123456789 %2574%6f".split(),
+    *(b'"tok_abcdef" + "0123456789"', b"\\/", b"tok_abcdef012345\\u0036789", b"id,password\n1,", b"|--|\n"),
     *(b"\n", b" ", b"\0", b"\xff\xfe", b"PK\x03\x04", b"\x1f\x8b\x08", b"a" * 40, SECRET, SECRET[:10], SECRET[10:]),
     *HIDDEN,
 ]
@@ -107,6 +109,9 @@ def tar_without_nul() -> bytes:
 
 
 HARD = {
+    "two literals": b'key = "tok_abcdef" + "0123456789"',
+    "two literals in escapes": b"%22tok_abcdef%22%20%2b%20%220123456789%22",
+    "two literals in base64": b'"' + base64.b64encode(b'and this: key = "tok_abcdef" + "0123456789"') + b'"',
     "escaped twice": b"url=%2574ok_abcdef0123456789",
     "an archive in escapes": in_percent(in_zip(Packed(SECRET, (4, 20)))).data,
     "a word at the edge of a text": b'"key-abcd%20and%20so%20on"',
@@ -155,6 +160,45 @@ def test_few_of_many_values_need_a_scan() -> None:
     values = [b"order 66 of https://shop.example/a%20b%20c for 6ba7b810-9dad-11d1-80b4-00c04fd430c8, paid"] * 1_000
     values[500] = SECRET
     assert batch_prefilter.suspects(values, ENGINE._prefilter, ENGINE.limits) == {500: None}  # noqa: SLF001
+
+
+HARMLESS = {
+    "escapes": b'{"url": "https:\\/\\/example.org\\/a", "text": "a \\u003c b"}',
+    "two literals": b'text = "some_words" + "and_more_words"',
+    "percent escapes in a long value": b"see https://example.org/a%20b%20c and on\n" * 40,
+    "base64": b'"' + base64.b64encode(b"words that mean nothing, and more of them") + b'"',
+    "a table": b"id,password\n1,abcdefgh\n2,ijklmnop\n",
+    "escapes in escapes": b'{"url": "https:\\/\\/example.org\\/a%20b%20c%20d%20e%20f"}',
+    "base64 in base64": b'"' + base64.b64encode(base64.b64encode(b"words that mean nothing, and more")) + b'"',
+}
+
+
+@pytest.mark.parametrize("least", [0, 1 << 20], ids=["alone", "joined"])
+@pytest.mark.parametrize("name", HARMLESS)
+def test_values_whose_views_hold_nothing_need_no_scan(name: str, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_prefilter, "ALONE_BYTES_MIN", least)
+    values = [b"nothing", HARMLESS[name], b"nothing"]
+    assert BLIND.scan(HARMLESS[name]).coverage.decodes_skipped, "it has a view"
+    assert BLIND.suspects(values, [""] * 3).keys() == {1}
+    assert not alone(ENGINE, values)
+    assert ENGINE.suspects(values, [""] * 3) == {}
+
+
+def test_views_inside_views_share_the_bounds_of_their_value() -> None:
+    value = HARMLESS["base64 in base64"]
+    sizes = len(base64.b64encode(b"words that mean nothing, and more")), len(b"words that mean nothing, and more")
+    for limits in (Limits(views_total_max=sum(sizes) - 1), Limits(decode_depth=1)):
+        tight = engine(*RULES, limits=limits)
+        assert tight.scan(value).coverage.decodes_skipped == 1
+        assert tight.suspects([b"nothing", value], [""] * 2) == {1: None}
+    assert engine(*RULES, limits=Limits(views_total_max=sum(sizes))).suspects([value], [""]) == {}
+
+
+def test_views_that_are_many_are_looked_at_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_prefilter, "JOINED_BYTES_MAX", 100)
+    monkeypatch.setattr(batch_prefilter, "ALONE_BYTES_MIN", 0)
+    values = [HARMLESS["escapes"], HARD["two literals"]] * 10
+    assert list(ENGINE.suspects(values, [""] * 20)) == list(range(1, 20, 2))
 
 
 def test_groups_cover_all_values_in_order(monkeypatch: pytest.MonkeyPatch) -> None:

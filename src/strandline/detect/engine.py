@@ -23,7 +23,7 @@ from strandline.detect.matching.selection import Known, news, selected
 from strandline.detect.results import Coverage, Found, ItemResult
 from strandline.detect.revealed import Revealed, RevealingTrace
 from strandline.detect.rules.rule import RuleSet
-from strandline.detect.views.decoders import DecodeBudget, may_have_views, views
+from strandline.detect.views.decoders import DecodeBudget, views
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash, secret_hash
 from strandline.pipeline.policy import Policy
@@ -119,10 +119,7 @@ class Engine:
 
         False means that the item needs no scan.
         """
-        marks = self._prefilter.marks_alone(data)
-        if marks is None or kind_of(data) is not None or may_have_views(data, marks):
-            return True
-        return self._takes_path(path)
+        return bool(self.suspects([data], [path]))
 
     def suspects(self, items: Sequence[bytes], paths: Sequence[str]) -> dict[int, Matches | None]:
         """Return the positions of the items that need a scan, by one pass of the prefilter over all of them.

@@ -46,7 +46,7 @@ _JOINS = rb"(?:\" ?[+.&] ?\"|' ?[+.&] ?'|[\"'] ?[+.&]\r?\n[ \t]{0,40}[\"']|[\"']
 STRING_MARK = _ESCAPES + rb"|[0-9A-Za-z_+/=-]{6}" + _JOINS + rb"[0-9A-Za-z_+/=-]{4}"
 _STRING_HINT = _ESCAPES + rb"|\" [+.&]|\"[+.&]\"|' [+.&]|'[+.&]'|\"\r?\n    |'\r?\n    "
 """What a buffer with a `STRING_MARK` has; literals cost a scan of all bytes less than the classes of the mark."""
-_TITLES = (
+TITLE_MARK = (
     rb"(?i)(?:pass(?:word|wd|phrase|code|wort)?|pwd|secret|token|key|credentials?)"
     rb"[ _-]?(?:value|key|plain(?:text)?|[0-9])?[\"'`*]{0,2}[ \t]{0,40}(?:[,;|\t]|\r?\n)"
 )
@@ -56,7 +56,7 @@ _MARKS = (
     rb"[A-Za-z0-9+/_\-]{32}",
     rb"%[0-9A-Fa-f]{2}",
     _STRING_HINT,
-    _TITLES,
+    TITLE_MARK,
     GRID_MARK,
     b"%b|%b" % (INSERT_MARK, COPY_MARK),
 )
@@ -65,6 +65,7 @@ RUN, PERCENT, STRING, CSV, GRID, SQL = range(6)
 in a string of JSON or a page, or a string of two literals; the name of a column of a CSV file; the line of dashes under
 the names of a table; a statement of SQL that has rows."""
 TABLES = frozenset({CSV, GRID, SQL})
+TABLE_MARKS = {mark: _MARKS[mark] for mark in sorted(TABLES)}
 
 _EDGES = {Place.TEXT_START: Place.LINE_START, Place.TEXT_END: Place.LINE_END}
 
@@ -79,6 +80,14 @@ class Window(NamedTuple):
     rule: int
     start: int
     end: int
+
+
+class SplitMatches(NamedTuple):
+    """Matches of the database: the ends of those of rules' own expressions, those of keywords, and marks."""
+
+    own: list[int]
+    words: list[tuple[int, int]]
+    marks: dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +301,8 @@ class Prefilter:
             self._database, self.layout = compiled.database, compiled.layout()
         else:
             self._database, self.layout = database, saved.layout
+        reaches, worded = enumerate(self.layout.reaches, len(_MARKS)), self.layout.worded
+        self._words = frozenset(number for number, reach in reaches if worded.issuperset(reach.rules))
         self.is_from_saved = database is not None
         self._overlap = max((reach.before for reach in self.layout.reaches), default=0) + 1
         self._saved_checks = dict(saved.checks if saved is not None and database is not None else ())
@@ -311,18 +322,25 @@ class Prefilter:
         """Return whether some rule is matched everywhere, regardless of the prefilter."""
         return bool(self.layout.whole)
 
-    def ends(self, lines: bytes) -> tuple[list[int], set[int]]:
-        """Return the sorted ends of candidate matches within single lines, and the marks of the text."""
-        found = self._database.found(lines)
-        marks = {number for _, number in found if number < len(_MARKS)}
-        return [end for end, number in found if number >= len(_MARKS)], marks
+    def split(self, matches: Matches) -> "SplitMatches":
+        """Return matches by what they say."""
+        marks, own, words = dict[int, int](), list[int](), list[tuple[int, int]]()
+        for match in matches:
+            end, number = match
+            if number < len(_MARKS):
+                marks.setdefault(number, end)
+            elif number in self._words:
+                words.append(match)
+            else:
+                own.append(end)
+        return SplitMatches(own, words, marks)
 
-    def marks_alone(self, data: bytes) -> dict[int, int] | None:
-        """Return the marks of a buffer without a window; None if there may be a window."""
-        return None if self.is_everywhere or len(data) > CHUNK_BYTES else marks_of(self.matches(data))
+    def has_window(self, data: bytes, matches: Matches) -> bool:
+        """Return whether a buffer of at most `CHUNK_BYTES` has a window, by its matches."""
+        return next(self.sweep(data, matches).windows(), None) is not None
 
     def matches(self, data: bytes) -> Matches:
-        """Return the matches in a buffer of at most `CHUNK_BYTES`."""
+        """Return the matches in a buffer."""
         return self._database.found(data)
 
     def sweep(self, data: bytes, matches: Matches | None = None) -> "Sweep":
@@ -340,12 +358,6 @@ class Prefilter:
             is_refused = known == b""
             self._checks[number] = loaded if loaded or is_refused else _check(_tree(self._rules[number]))
         return self._checks[number]
-
-
-def marks_of(matches: Matches) -> dict[int, int] | None:
-    """Return the marks among the matches in a buffer; None if another match may open a window."""
-    marks = {number: end for end, number in matches}
-    return marks if max(marks, default=0) < len(_MARKS) else None
 
 
 class Sweep:

@@ -127,17 +127,6 @@ def views(data: bytes, marks: Mapping[int, int], budget: DecodeBudget, *, is_too
         yield view
 
 
-def may_have_views(data: bytes, marks: Mapping[int, int]) -> bool:
-    """Return whether a buffer may have a view; this is faster than decoding."""
-    return (
-        b"\0" in data
-        or PERCENT in marks
-        or STRING in marks
-        or (not TABLES.isdisjoint(marks) and table_view(data, marks) is not None)
-        or (RUN in marks and bool(hints(data[marks[RUN] - RUN_MIN :])))
-    )
-
-
 def _candidates(data: bytes, marks: Mapping[int, int], budget: DecodeBudget) -> Iterator[View]:
     if RUN in marks:
         yield from _run_views(data, marks[RUN] - RUN_MIN, budget)

@@ -33,9 +33,9 @@ _SECOND_LITERAL = re.compile(rb"[ \t]{1,40}(?:[+.&] ?)?[\"']")
 _NAMED = {b"&quot;": b'"', b"\\/": b"/", b"\\x22": b'"'}
 
 
-def has_escapes(data: bytes) -> bool:
-    """Return whether a buffer has a view of its escapes."""
-    return bool(_database().found(data))
+def escape_ends(data: bytes) -> Iterator[int]:
+    """Return the ends of the marks that make a view of a buffer."""
+    return (end for end, _ in _database().found(data))
 
 
 @cache
@@ -61,7 +61,7 @@ def escape_view(data: bytes) -> tuple[str, bytes, Locate] | None:
 def _regions(data: bytes) -> Iterator[Span]:
     """Yield the spans of lines with a mark, each with the line before it, cut where lines are long; none touch."""
     begin = end = -1
-    for mark, _ in _database().found(data):
+    for mark in escape_ends(data):
         if mark <= end:
             continue
         first = _line_before(data, mark - 1)

@@ -13,13 +13,13 @@ linear in the buffer.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 
 from strandline.detect.frames import Locate, Span
 from strandline.detect.matching.databases import Database
-from strandline.detect.matching.prefilter import COPY_MARK, CSV, GRID, GRID_MARK, INSERT_MARK, SQL
+from strandline.detect.matching.prefilter import COPY_MARK, CSV, GRID, GRID_MARK, INSERT_MARK, SQL, TABLE_MARKS
 from strandline.detect.views.pieces import Pieces
 
 NAME = "tables"
@@ -82,6 +82,11 @@ def table_view(data: bytes, marks: Mapping[int, int]) -> tuple[str, bytes, Locat
         _add_inserts(data, pieces)
         _add_copies(data, pieces)
     return (NAME, b"".join(pieces.parts), pieces.locate) if pieces.parts else None
+
+
+def table_mark_ends(text: bytes, marks: Container[int]) -> Iterator[tuple[int, Iterator[int]]]:
+    """Yield the marks of tables that a text has, each with the ends of all its places."""
+    return ((mark, _ends(text, pattern)) for mark, pattern in TABLE_MARKS.items() if mark in marks)
 
 
 class _Cells(Pieces):
