@@ -3,10 +3,11 @@
 import base64
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from strandline.detect import Limits, Required, Rule, RuleSet
+from strandline.detect import Engine, Limits, Required, Rule, RuleSet
 from strandline.scan.plan.planner import Reason
 from strandline.scan.plan.rule_deltas import added_rules, base_of, bases_of
 from strandline.scan.sources import Content, Part
@@ -96,6 +97,23 @@ def test_added_rules_alone_look_at_what_was_clean(
     assert sorted(one.observation.location_display or "" for one in outcome.findings) == ["a:1:1", "b:1:1"]
     assert outcome.progress is not None
     assert outcome.progress.done.carried == 2
+
+
+def test_added_rules_look_at_many_items_together(things: Things, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = base64.b64encode(b"words before it, gamma_123 and after it").decode()
+    things.write({"a": "alpha_100", "b": "gamma_100", "c": "nothing", "d": 'a = "nothing" + "at all"', "e": hidden})
+    scanned(request_for(address, things))
+    alone: list[str] = []
+
+    def looked(engine: Engine, content: Content, *rest: Any) -> bool:  # noqa: ANN401
+        alone.extend(part.path for part in content.parts)
+        return finds_any(engine, content, *rest)
+
+    monkeypatch.setattr("strandline.scan.worker.item_scanner.finds_any", looked)
+    outcome = scanned(request_for(address, things, rules=RuleSet((*RULES.rules, rule("gamma")))))
+    assert sorted(alone) == ["b", "e"]
+    assert outcome.worked.carried == 3
+    assert sorted(one.observation.location_display or "" for one in outcome.findings) == ["a:1:1", "b:1:1", "e:1:23"]
 
 
 def test_where_rules_were_only_removed_nothing_is_read_that_they_did_not_find(things: Things, address: str) -> None:

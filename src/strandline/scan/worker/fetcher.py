@@ -62,6 +62,8 @@ class Entry:
     stat: bytes | None = field(default=None, repr=False)
     is_clear: bool = False
     """Whether a test of many items found no secret in this one."""
+    adds_nothing: bool = False
+    """Whether a test of many items found nothing that added rules take, in this one that may be carried over."""
 
 
 @dataclass(frozen=True)

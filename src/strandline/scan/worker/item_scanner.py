@@ -58,6 +58,27 @@ class ItemScanner:
         for entry, is_clear in zip(whole, cleared, strict=True):
             entry.is_clear = is_clear
 
+    def prescan_carried(self, entries: Sequence[Entry]) -> None:
+        """Mark those of many items that may be carried over in which the added rules find nothing.
+
+        An error of the whole group is ignored as in `prescan`.
+        """
+        by_base: dict[int, list[Entry]] = {}
+        for entry in entries:
+            if entry.carried is not None and _is_whole(entry.content):
+                by_base.setdefault(entry.row.base, []).append(entry)
+        for number, some in by_base.items():
+            engine = self._small_engine(number)
+            parts = [entry.content.parts[0] for entry in some]  # type: ignore[union-attr, index]
+            if engine is None or len(parts) < 2:  # noqa: PLR2004 - a single item is looked at directly
+                continue
+            try:
+                named = engine.suspects([part.data for part in parts], [part.path for part in parts])
+            except Exception:  # noqa: BLE001, S112 - each is then looked at alone, which shows the one that fails
+                continue
+            for at, entry in enumerate(some):
+                entry.adds_nothing = at not in named
+
     def scan(self, entry: Entry, beat: Callable[[], None]) -> ItemOutcome:
         """Return the outcome of an item."""
         if entry.problem is None:
@@ -97,12 +118,18 @@ class ItemScanner:
 
     def _adds(self, entry: Entry, content: Content, beat: Callable[[], None]) -> bool:
         """Return whether the added rules may find anything in an item that an older policy saw."""
+        if entry.adds_nothing:
+            return False
         number = entry.row.base
-        base = self._bases[number]
-        if number not in self._small:
-            self._small[number] = None if base is None else self._added_engine(base)
-        engine = self._small[number]
+        base, engine = self._bases[number], self._small_engine(number)
         return base is None or engine is None or finds_any(engine, content, base.added, beat)
+
+    def _small_engine(self, number: int) -> Engine | None:
+        """Return the engine of the rules that a base lacks; None if they need a full scan."""
+        if number not in self._small:
+            base = self._bases[number]
+            self._small[number] = None if base is None else self._added_engine(base)
+        return self._small[number]
 
     def _added_engine(self, base: Base) -> Engine | None:
         rules = added_rules(self._request.rules, self._request.policy, base)

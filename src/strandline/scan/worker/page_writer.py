@@ -67,6 +67,7 @@ class PageWriter:
         """Test items together before they are added, which finds most of those without a secret."""
         begun_ns = time.perf_counter_ns()
         self._item_scanner.prescan(entries)
+        self._item_scanner.prescan_carried(entries)
         self._page.work_ns += time.perf_counter_ns() - begun_ns
 
     def add(self, entry: Entry) -> None:
