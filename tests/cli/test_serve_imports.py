@@ -54,7 +54,7 @@ PAGES = ("varz", "connz?subs=1&auth=1", "jsz?streams=1&consumers=1&config=1", "h
 class Watched:
     """A server whose imports are written down as they happen, before and after it is ready."""
 
-    def __init__(self, folder: Path, settings: str = "") -> None:
+    def __init__(self, folder: Path, settings: str = "", *flags: str) -> None:
         (self.port,) = free_ports(1)
         self._said = folder / "said"
         config = folder / "server.conf"
@@ -62,7 +62,7 @@ class Watched:
         program = "import sys; sys.argv[0] = 'strandline'; from strandline.cli.entry import main; main()"
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
-                [sys.executable, "-X", "importtime", "-c", program, "serve", "-c", str(config)],
+                [sys.executable, "-X", "importtime", "-c", program, "serve", "-c", str(config), *flags],
                 stdout=said,
                 stderr=said,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -147,16 +147,17 @@ def _administer(client: SocketClient) -> None:
 
 
 def test_nothing_is_imported_once_a_server_is_ready(folder: Path) -> None:
-    (http_port,) = free_ports(1)
-    server = Watched(folder, f'http: "127.0.0.1:{http_port}"')
+    http_port, metrics_port = free_ports(2)
+    server = Watched(folder, f'http: "127.0.0.1:{http_port}"', f"--metrics_port={metrics_port}")
     try:
         with SocketClient(server.port) as client:
             _publish_all_sorts(client)
             _consume(client)
             _use_a_bucket(client)
             _administer(client)
-        for page in PAGES:
-            with urllib.request.urlopen(f"http://127.0.0.1:{http_port}/{page}") as answer:
+        pages = [f"{http_port}/{page}" for page in PAGES] + [f"{metrics_port}/{page}" for page in ("metrics", "readyz")]
+        for page in pages:
+            with urllib.request.urlopen(f"http://127.0.0.1:{page}") as answer:
                 assert answer.read()
     finally:
         before, after = server.stop()

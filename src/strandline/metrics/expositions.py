@@ -67,6 +67,7 @@ def _families(metrics: Iterable[Metric]) -> "Iterator[Family]":
 def registry_of(sources: Sequence[MetricSource]) -> "CollectorRegistry":
     """Return what Prometheus' client reads: all parts, and the process."""
     with needs("metrics"):
+        import prometheus_client.core  # noqa: F401, PLC0415 - so that the first scrape imports nothing
         from prometheus_client import CollectorRegistry, ProcessCollector  # noqa: PLC0415 - an extra
 
     registry = CollectorRegistry(auto_describe=False)
