@@ -1,6 +1,8 @@
 """The collector looks rarely while a scan works, and as before afterwards."""
 
 import gc
+import subprocess
+import sys
 
 import pytest
 
@@ -51,3 +53,13 @@ def test_it_is_as_it_was_after_an_error() -> None:
         fails()
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+
+
+def test_a_process_that_froze_nothing_itself_has_its_objects_back() -> None:
+    """Python 3.12 starts with some hundred frozen objects, which are no sign of a gc.freeze() before the scan."""
+    script = (
+        "import gc; from strandline.scan.gc_tuning import rare_collections; mine = [[]]\n"
+        "with rare_collections(): assert not any(found is mine for found in gc.get_objects())\n"
+        "assert any(found is mine for found in gc.get_objects())"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _OBJECTS = 200_000
+_FROZEN_AT_START_MAX = 1_000  # Python 3.12 freezes some hundred objects itself; who calls gc.freeze() has thousands
 
 
 class _Setting:
@@ -24,7 +25,7 @@ class _Setting:
         with self._lock:
             self._scans += 1
             if self._scans == 1:
-                self._threshold, self._is_frozen = gc.get_threshold(), bool(gc.get_freeze_count())
+                self._threshold, self._is_frozen = gc.get_threshold(), gc.get_freeze_count() > _FROZEN_AT_START_MAX
                 gc.freeze()
                 gc.set_threshold(_OBJECTS, *self._threshold[1:])
 

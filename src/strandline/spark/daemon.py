@@ -12,12 +12,15 @@ import socket
 import pyspark.daemon
 
 _worker = pyspark.daemon.worker
+_is_heap_frozen = False  # the collector's own count is no sign: Python 3.12 starts with frozen objects
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - the signature is Spark's
     """Run a task as PySpark does; the first one of a process also freezes its heap."""
+    global _is_heap_frozen  # noqa: PLW0603 - once in a process
     code = _worker(sock, authenticated)
-    if not gc.get_freeze_count():
+    if not _is_heap_frozen:
+        _is_heap_frozen = True
         gc.collect()
         gc.freeze()
     return code

@@ -24,7 +24,8 @@ async def _filled(js: JetStreamContext, name: str, count: int = 6, **config: Any
 
 
 async def _puller(js: JetStreamContext, name: str, **config: Any) -> JetStreamContext.PullSubscription:  # noqa: ANN401
-    await js.add_consumer(name, durable_name="c", **config)
+    # By default a message comes again after 30 seconds, which a busy machine takes for less than a test.
+    await js.add_consumer(name, durable_name="c", **{"ack_wait": 3600, **config})
     return await js.pull_subscribe_bind("c", name)
 
 
