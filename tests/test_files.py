@@ -197,6 +197,37 @@ class TestOsDisk:
         assert str(tmp_path) not in listed
 
 
+FORKING = """
+import os, sys
+from pathlib import Path
+from strandline.errors import Locked
+from strandline.files import OsDisk
+path = Path(sys.argv[1])
+lock = OsDisk().lock(path)
+(done, ready), (ended, end) = os.pipe(), os.pipe()
+if not os.fork():
+    {released}
+    os.write(ready, b".")
+    os.close(end)
+    os.read(ended, 1)
+    os._exit(0)
+os.read(done, 1)
+try:
+    OsDisk().lock(path)
+except Locked:
+    print("held")
+if not os.fork():
+    os.write(ready, b".")
+    os.close(end)
+    os.read(ended, 1)
+    os._exit(0)
+os.read(done, 1)
+lock.release()
+OsDisk().lock(path).release()
+print("free")
+"""
+
+
 class TestLock:
     def test_it_is_exclusive_within_a_process_and_releasing_twice_is_harmless(self, tmp_path: Path) -> None:
         disk = OsDisk()
@@ -232,6 +263,13 @@ class TestLock:
                 OsDisk().lock(tmp_path / "lock")
             child.kill()
         OsDisk().lock(tmp_path / "lock").release()
+
+    @pytest.mark.parametrize("released", ["lock.release()", "del lock"])
+    def test_a_forked_child_neither_keeps_what_its_parent_released_nor_releases_what_it_holds(
+        self, tmp_path: Path, released: str
+    ) -> None:
+        command = [sys.executable, "-c", FORKING.format(released=released), str(tmp_path / "lock")]
+        assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "held\nfree\n"
 
 
 class TestReplaceFile:

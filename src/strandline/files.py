@@ -175,16 +175,29 @@ class OsFile:
 
 
 class OsLock:
-    """An advisory `flock`, which the operating system drops with the process."""
+    """An advisory `flock`, which the operating system drops with the process.
+
+    A forked child has the descriptor too, if only until it becomes another program; it keeps no lock that its parent
+    released, and releases none that its parent holds.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._fd = descriptor
+        self._owner = os.getpid()
 
     def release(self) -> None:
         """Let it go; releasing twice is harmless."""
         if self._fd >= 0:
+            if os.getpid() == self._owner:
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
             os.close(self._fd)
             self._fd = -1
+
+
+def release_flock(descriptor: int) -> None:
+    """Release the lock of an open file and close it: a close alone leaves it to children that are being started."""
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 _FLAGS: dict[OpenMode, int] = {

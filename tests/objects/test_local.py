@@ -110,6 +110,33 @@ def test_an_object_is_a_file_with_its_bytes_and_nothing_else(tmp_path: Path) -> 
     assert list((tmp_path / ".strandline/temporary").iterdir()) == []
 
 
+FORKING = """
+import os, sys
+from pathlib import Path
+from strandline.objects import LocalObjects
+ended, end = os.pipe()
+utime = os.utime
+def forking(path, **times):
+    os.utime = utime
+    if not os.fork():
+        os.close(end)
+        os.read(ended, 1)
+        os._exit(0)
+    utime(path, **times)
+store = LocalObjects(Path(sys.argv[1]), lock_wait_s=0.5)
+os.utime = forking
+store.put("key", b"1")
+assert os.utime is utime
+store.put("key", b"2")
+print(store.get("key").body)
+"""
+
+
+def test_a_child_that_is_forked_during_a_write_holds_no_lock_afterwards(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FORKING, str(tmp_path)]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout == "b'2'\n"
+
+
 def test_two_writes_within_one_tick_of_the_clock_have_two_etags(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,11 +6,14 @@ said to be durable to the file `said`.
     both         an application with its replicator inside
     replicator   a replicator beside an application that runs elsewhere
     application  an application whose replicator runs elsewhere
+
+With `after_s` its own timer kills it, that long after `go`: no signal can come to another process of its number.
 """
 
 import json
 import os
 import random
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -73,7 +76,7 @@ def insert(connection: apsw.Connection, chance: random.Random) -> int:
     return connection.last_insert_rowid()
 
 
-def work(place: Path, part: str, how: str, seed: int, rows: int) -> None:
+def work(place: Path, part: str, how: str, seed: int, rows: int, after_s: float | None) -> None:
     """Do the part of a child."""
     replicator.CHECKPOINT_BYTES = CHECKPOINT_BYTES
     for module in (capture, connections):
@@ -84,6 +87,8 @@ def work(place: Path, part: str, how: str, seed: int, rows: int) -> None:
     said = os.open(place / "said", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     while not (place / "go").exists():
         time.sleep(0.002)
+    if after_s is not None:
+        signal.setitimer(signal.ITIMER_REAL, max(after_s, 1e-6))  # SIGALRM ends it at once, as SIGKILL does
     connection = opened(place / "a.db")
     if part == "application":
         for _ in range(rows):
@@ -111,7 +116,7 @@ def main() -> None:
         if pid == 0:
             code = 70
             try:
-                work(Path(asked["place"]), asked["part"], asked["how"], asked["seed"], asked["rows"])
+                work(Path(asked["place"]), asked["part"], asked["how"], asked["seed"], asked["rows"], asked["after_s"])
                 code = 0
             except BaseException as error:  # noqa: BLE001 - told by the status, and below
                 print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)  # noqa: T201

@@ -18,7 +18,7 @@ from pathlib import Path
 from strandline.alarms.alarm import Alarm, Condition, cleaned, format_alarm, is_over, observe, parse_alarm
 from strandline.clock import Clock, SystemClock
 from strandline.errors import FormatError
-from strandline.files import OsDisk, read_file, remove_if_there, replace_file, storage_errors
+from strandline.files import OsDisk, read_file, release_flock, remove_if_there, replace_file, storage_errors
 
 SUFFIX = ".alarm"
 
@@ -97,4 +97,4 @@ class Outbox:
                 return
             yield True
         finally:
-            os.close(descriptor)
+            release_flock(descriptor)

@@ -31,7 +31,7 @@ from pathlib import Path
 from zlib import crc32
 
 from strandline.errors import Closed
-from strandline.files import OsDisk, storage_error
+from strandline.files import OsDisk, release_flock, storage_error
 from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_range, check_write, in_one_folder
 from strandline.objects.errors import InvalidObjectKey, ObjectConflict, StoreUnavailable, WriteUnknown
 from strandline.objects.keys import RESERVED_NAME, is_key, validate_key, validate_prefix
@@ -227,7 +227,7 @@ class LocalObjects:
                 time.sleep(_POLL_S)
             yield
         finally:
-            os.close(descriptor)
+            release_flock(descriptor)
 
     # Metadata, and the store's own files
 
