@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from strandline.errors import FormatError, Unavailable
-from strandline.objects import MemoryObjects
+from strandline.objects import LocalObjects, MemoryObjects, ObjectStore
 from strandline.replica import Layout, Position, ReplicaAhead, ReplicaFenced, Replicator, restore
 from strandline.replica.capture import LogState
 from strandline.replica.cursor import ReplicaCursor, Shipped, cursor_path, format_cursor, parse_cursor
@@ -73,7 +73,7 @@ def application(tmp_path: Path) -> Iterator[apsw.Connection]:
         yield connection
 
 
-def led_elsewhere(tmp_path: Path, store: MemoryObjects, commits: int) -> None:
+def led_elsewhere(tmp_path: Path, store: ObjectStore, commits: int) -> None:
     """Let another leader restore the database and go on with the replica."""
     restore(store, Layout(store), tmp_path / "b.db")
     with database(tmp_path / "b.db") as other, Replicator(tmp_path / "b.db", store, epoch=9) as running:
@@ -83,7 +83,7 @@ def led_elsewhere(tmp_path: Path, store: MemoryObjects, commits: int) -> None:
             running.wait_durable(PATIENCE_S)
 
 
-def keys(store: MemoryObjects) -> list[tuple[str, str]]:
+def keys(store: ObjectStore) -> list[tuple[str, str]]:
     """Return what is in a store."""
     return [(info.key, info.etag) for info in store.list()]
 
@@ -113,6 +113,23 @@ def test_a_leader_that_was_replaced_ships_nothing_when_it_starts_again(
         adopted.wait_durable(PATIENCE_S)
     restore(store, Layout(store), tmp_path / "copy.db")
     assert content(tmp_path / "copy.db") == content(tmp_path / "a.db")
+
+
+def test_a_replaced_leader_is_refused_by_whatever_path_the_folder_of_its_replica_is_given(
+    tmp_path: Path, application: apsw.Connection
+) -> None:
+    folder = tmp_path / "real" / "replica"
+    store = LocalObjects(folder)
+    with Replicator(tmp_path / "a.db", store) as running:
+        running.wait_durable(PATIENCE_S)
+    led_elsewhere(tmp_path, store, 1)
+    (tmp_path / "link").symlink_to("real")
+    application.execute("INSERT INTO t (body) VALUES ('ours')")
+    before = keys(store)
+    for same in (tmp_path / "link" / "replica", tmp_path / "link" / ".." / "real" / "replica"):
+        with pytest.raises(ReplicaAhead):
+            Replicator(tmp_path / "a.db", LocalObjects(same)).start()
+    assert keys(store) == before
 
 
 def test_a_restored_database_in_the_place_of_a_replaced_leaders_goes_on(

@@ -440,6 +440,17 @@ def test_nothing_is_set_aside_where_nothing_was_committed(tmp_path: Path) -> Non
     assert list(tmp_path.glob("*set-aside*")) == []
 
 
+def test_nothing_is_set_aside_where_the_folder_of_the_replica_is_given_by_another_path(tmp_path: Path) -> None:
+    with nodes_at(tmp_path, "a") as nodes:
+        write(leader_of(nodes), "0")
+    (tmp_path / "link").symlink_to("replica")
+    with node_of(tmp_path, "a", Store(tmp_path / "link")) as node:
+        assert node.wait_for_role(Role.LEADER, PATIENCE_S)
+        write(node, "1")
+    assert rows(tmp_path / "a.db") == ["0", "1"]
+    assert list(tmp_path.glob("*set-aside*")) == []
+
+
 def test_an_old_database_of_an_application_begins_a_replica(tmp_path: Path) -> None:
     with database(tmp_path / "a.db") as application:
         application.execute("CREATE TABLE t (value TEXT)")

@@ -9,11 +9,13 @@ needs a second write: the next one, or the next start, finds out which of the tw
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from strandline.errors import FormatError
 from strandline.files import OsDisk, read_file, replace_file
+from strandline.objects import local_folder
 from strandline.replica.capture import LogState
 from strandline.replica.errors import ReplicaAhead
 from strandline.replica.shipper import EMPTY, Position
@@ -41,8 +43,8 @@ class ReplicaCursor(NamedTuple):
     """Of the database file: a cursor says nothing of another file that took its place. 0 where it is not known."""
 
     def is_at(self, address: str) -> bool:
-        """Tell whether it is of the replica at an address; earlier versions kept a "/" at its end."""
-        return self.address.rstrip("/") == address.rstrip("/")
+        """Tell whether it is of the replica at an address, however that is written."""
+        return is_same_place(self.address, address)
 
     def find(self, head: Position) -> Shipped | None:
         """Return the transaction that the replica ends with; None where nothing of this database is in it.
@@ -57,6 +59,19 @@ class ReplicaCursor(NamedTuple):
         last = self.shipped.position.txid
         reason = f"it was shipped up to {last}, and another leader wrote since, or this is an older copy"
         raise ReplicaAhead(self.address, head.txid, reason)
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """Tell whether two addresses are of one place: with a "/" at the end or without, and by whatever links and "..".
+
+    A leader that takes its own place for another one begins it anew, over the history of the next leader.
+    """
+    return _place(one) == _place(other)
+
+
+def _place(address: str) -> str:
+    folder = local_folder(address) if address.startswith("file:///") else None
+    return address.rstrip("/") if folder is None else os.path.realpath(folder)
 
 
 def cursor_path(database: Path) -> Path:

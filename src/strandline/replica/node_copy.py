@@ -26,7 +26,15 @@ from strandline.lazy_imports import deferred
 from strandline.objects import ObjectStore
 from strandline.replica.capture import TABLE, Change, LogState
 from strandline.replica.connections import sqlite_errors
-from strandline.replica.cursor import ReplicaCursor, Shipped, log_fields, parse_log, read_cursor, write_cursor
+from strandline.replica.cursor import (
+    ReplicaCursor,
+    Shipped,
+    is_same_place,
+    log_fields,
+    parse_log,
+    read_cursor,
+    write_cursor,
+)
 from strandline.replica.errors import ReplicaForeign
 from strandline.replica.follower import Followed, Follower, followed_fields, parse_followed
 from strandline.replica.layout import LEVELS
@@ -336,7 +344,7 @@ def parse_node_state(text: str, path: str, address: str) -> list[Known]:
         body = json.loads(text)
         if body["version"] != _VERSION:
             raise FormatError(path, f"version {body['version']} is of a later Strandline")
-        if body["address"].rstrip("/") != address.rstrip("/"):
+        if not is_same_place(str(body["address"]), address):
             return []
         noted = [Known(parse_followed(one["followed"]), parse_log(one["log"])) for one in body["noted"]]
     except (KeyError, TypeError, ValueError) as error:
