@@ -1,9 +1,11 @@
 """`strandline replica`: as its users run it."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,6 +134,10 @@ def test_files_are_merged_and_pruned(tmp_path: Path, replica: str) -> None:
     assert shown(run_command("replica", "compact", replica, "--json"))["level"] == 1
     assert shown(run_command("replica", "compact", replica, "--level", "9", "--json"))["level"] == 9
     assert len(run_command("replica", "snapshots", replica, "--json").out.splitlines()) == 3
+    young = run_command("replica", "prune", replica, "--hours", "0", "--dry-run", "--json").out.splitlines()
+    assert json.loads(young[-1])["files"] == 1, "the merged one: leaders rely on single transactions"
+    for file in (tmp_path / "replica" / "ltx" / "0").iterdir():
+        os.utime(file, (time.time() - 600,) * 2)
     planned = run_command("replica", "prune", replica, "--hours", "0", "--dry-run", "--json").out.splitlines()
     assert len(planned) == before + 1, "the files, the merged one and a line of totals, but not the last transaction"
     assert shown(run_command("replica", "prune", replica, "--hours", "0", "--json"))["files"] == before

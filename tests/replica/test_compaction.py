@@ -30,7 +30,7 @@ from strandline.replica.compaction import FILES_MAX, compact, compact_level, tak
 from strandline.replica.errors import RestorePointMissing
 from strandline.replica.maintenance import Maintenance, MaintenancePolicy
 from strandline.replica.restore_points import plan_restore
-from strandline.replica.retention import RetentionPolicy, plan_retention, prune
+from strandline.replica.retention import DEFAULT_POLICY, RetentionPolicy, plan_retention, prune
 from strandline.replica.wal import WalPosition
 from tests.replica.databases import content, database, fill
 from tests.waiting import PATIENCE_S, eventually
@@ -184,7 +184,9 @@ def test_pruned_files_are_gone(tmp_path: Path) -> None:
         take_snapshot(store, layout, layout.all_files())
     policy = RetentionPolicy(timedelta(0), 1)
     later = datetime.now(UTC) + timedelta(days=2)
-    assert prune(store, plan_retention(layout.all_files(), later, policy)) == 19, "all but the last"
+    assert plan_retention(layout.all_files(), later, policy) == [], "leaders rely on them, whatever the clock says"
+    files = [file._replace(modified=file.modified - timedelta(days=file.level == 0)) for file in layout.all_files()]
+    assert prune(store, plan_retention(files, later, policy)) == 19, "all but the last"
     assert [(file.level, file.max_txid) for file in layout.all_files()] == [(0, 20), (9, 20)]
     assert restored(store, tmp_path) == after[20]
     with pytest.raises(RestorePointMissing):
@@ -261,7 +263,19 @@ def test_the_last_transaction_stays_a_file_of_its_own() -> None:
     assert [file.key for file in plan_retention(files, NOW)] == ["0/1", "0/2"]
 
 
-def test_a_clock_that_is_an_hour_ahead_frees_no_name_that_a_leader_relies_on() -> None:
+@pytest.mark.parametrize(
+    ("policy", "ahead"),
+    [
+        (DEFAULT_POLICY, timedelta(hours=1)),
+        (RetentionPolicy(snapshots_min=1), timedelta(days=2)),
+        (RetentionPolicy(timedelta(0), snapshots_min=1), timedelta(0)),
+    ],
+    ids=["an hour ahead", "days ahead", "nothing is to be restorable"],
+)
+@pytest.mark.parametrize("has_snapshot", [False, True])
+def test_neither_a_clock_nor_a_policy_frees_a_name_that_a_leader_relies_on(
+    policy: RetentionPolicy, ahead: timedelta, has_snapshot: bool
+) -> None:
     store = MemoryObjects()
     layout = Layout(store)
     written(store, 3)
@@ -272,7 +286,10 @@ def test_a_clock_that_is_an_hour_ahead_frees_no_name_that_a_leader_relies_on() -
     for _ in range(2):
         another.ship(another.pack(Change(512, 1, iter([(1, bytes(512))]), 32, state)))
     compact_level(store, layout, layout.all_files(), 1)
-    prune(store, plan_retention(layout.all_files(), datetime.now(UTC) + timedelta(hours=1)))
+    if has_snapshot:
+        take_snapshot(store, layout, layout.all_files())
+        another.ship(another.pack(Change(512, 1, iter([(1, bytes(512))]), 32, state)))
+    prune(store, plan_retention(layout.all_files(), datetime.now(UTC) + ahead, policy))
     with pytest.raises(ReplicaFenced, match="epoch 2"):
         away.ship(shipment)
     assert away.position.txid == 3

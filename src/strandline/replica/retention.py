@@ -52,11 +52,16 @@ def plan_retention(files: Sequence[LtxFile], now: datetime, policy: RetentionPol
     kept = sorted({*base, *young, *snapshots[-policy.snapshots_min :]}, key=lambda file: file.max_txid)
     floor = kept[0].max_txid if base else 0
     old = [file for file in snapshots if file not in kept]
-    below = [file for file in files if file.level != LEVEL_SNAPSHOT and file.max_txid <= floor]
     singles = sorted((file for file in files if file.level == 0), key=lambda file: file.min_txid)
     firsts = [file.min_txid for file in singles]
     covered = list[LtxFile]()
     sure_now = min(now, max((file.modified for file in files), default=now))
+    relied_on = next((file.min_txid for file in singles if not _is_free(file, sure_now, policy)), floor + 1)
+    below = [
+        file
+        for file in files
+        if file.level != LEVEL_SNAPSHOT and file.max_txid <= (floor if file.level else min(floor, relied_on - 1))
+    ]
     for merged in files:
         if merged.level == 1:
             start, stop = bisect_left(firsts, merged.min_txid), bisect_right(firsts, merged.max_txid)
@@ -69,7 +74,12 @@ def plan_retention(files: Sequence[LtxFile], now: datetime, policy: RetentionPol
 def _superseded(merged: LtxFile, files: Sequence[LtxFile], now: datetime, policy: RetentionPolicy) -> list[LtxFile]:
     """Return the transactions that a merged file holds, if all of them are old enough: some alone restore nothing."""
     within = [file for file in files if file.max_txid <= merged.max_txid]
-    return within if all(now - file.modified > policy.transactions_for for file in within) else []
+    return within if all(_is_free(file, now, policy) for file in within) else []
+
+
+def _is_free(single: LtxFile, now: datetime, policy: RetentionPolicy) -> bool:
+    """Tell whether no leader relies on a single transaction any more."""
+    return now - single.modified > policy.transactions_for
 
 
 def prune(store: ObjectStore, plan: Sequence[LtxFile]) -> int:
