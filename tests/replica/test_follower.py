@@ -512,7 +512,10 @@ def test_a_follower_that_is_at_the_end_lists_once(tmp_path: Path) -> None:
     assert store.lists == before + 1
 
 
-def test_a_late_transaction_of_a_former_leader_is_not_applied_in_place_of_what_was_merged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("merged", [2, 1], ids=["those behind it are merged as well", "the next one is as it was"])
+def test_a_late_transaction_of_a_former_leader_is_not_applied_in_place_of_what_was_merged(
+    tmp_path: Path, merged: int
+) -> None:
     store = MemoryObjects()
     layout = Layout(store)
 
@@ -528,10 +531,15 @@ def test_a_late_transaction_of_a_former_leader_is_not_applied_in_place_of_what_w
     second = ship(2, {2: 2}, 1, ship(1, {1: 1, 2: 1, 3: 1, 4: 1}, 1, 0))
     follower = Follower(store, tmp_path / "copy.db")
     assert follower.catch_up().position.txid == 2
-    compact_level(store, layout, layout.all_files(), 1)
-    ship(5, {2: 5}, 2, ship(4, {2: 4}, 2, ship(3, {2: 3}, 2, second)))
-    compact_level(store, layout, layout.all_files(), 1)
-    for txid in range(1, 5):
+    if merged == 2:
+        compact_level(store, layout, layout.all_files(), 1)
+    third = ship(3, {2: 3}, 2, second)
+    if merged == 1:
+        compact_level(store, layout, layout.all_files(), 1)
+    ship(5, {2: 5}, 2, ship(4, {2: 4}, 2, third))
+    if merged == 2:
+        compact_level(store, layout, layout.all_files(), 1)
+    for txid in range(1, 5 if merged == 2 else 4):
         store.delete(layout.key(0, txid, txid))
     store.put(layout.key(0, 3, 3), body(3, {4: 99}, 1, second), if_absent=True)  # its name is free again
     assert follower.catch_up().position.txid == 5

@@ -195,7 +195,22 @@ class Follower:
                 break
             files.append(file)
             size += file.size
+        if files and not is_held:
+            return self._merged_in_place_of(files[0]) or files
         return files if files or (is_held and not is_ahead) else self._bridge(txid)
+
+    def _merged_in_place_of(self, single: LtxFile) -> list[LtxFile]:
+        """Return the merged file that has a transaction, if there is one.
+
+        Where the transaction before it is gone, its own name was free too: what is there now may have come late.
+        """
+        assert self._followed is not None  # noqa: S101 - the caller looked
+        having = (file for level in LEVELS[1:] for file in self._layout.files(level))
+        merged = [file for file in having if file.min_txid <= single.min_txid <= file.max_txid]
+        nearest = sorted(merged, key=lambda file: file.max_txid)[:1]
+        if nearest and 1 < nearest[0].min_txid < single.min_txid:  # it does not name what the copy ends with
+            self._check(single, self._followed, LtxReader(file_pieces(self._store, single), single.key))
+        return nearest
 
     def _bridge(self, txid: int) -> list[LtxFile]:
         """Return a merged file that goes on behind a transaction; none where nothing is behind it."""
