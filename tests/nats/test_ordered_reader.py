@@ -344,6 +344,19 @@ def test_what_a_member_had_evicted_is_told_though_the_leader_has_yet_to_evict_it
     assert not replicated[1:]
 
 
+@pytest.mark.parametrize("overrun", [Overrun.SENTINEL, Overrun.PROBE])
+def test_what_a_member_had_evicted_is_told_to_a_watch_of_a_prefix_too(
+    direct: NatsSettings, nats_bucket: str, replicated: Replicas, overrun: Overrun
+) -> None:
+    plan = replace(QUICK, after=15, overrun=overrun)
+    with filled_bucket(direct, nats_bucket, max_msgs=10, discard="old") as bucket:
+        bucket.put([f"{'own' if number == 16 else 'other'}.{number}" for number in range(1, 31)])
+        replicated[:] = [-8] * 6 + [0]
+        with BucketReader.open(direct, nats_bucket, plan, prefixes=["own."]) as reader:
+            assert not expect(reader, CursorExpired)
+    assert not replicated[1:]
+
+
 def test_a_leader_that_is_behind_does_not_keep_a_read_beyond_its_limit(
     direct: NatsSettings, nats_bucket: str, replicated: Replicas
 ) -> None:

@@ -15,7 +15,8 @@ first is waited for. The second is proved by two looks, at both of which the lea
 member has its whole log; then `backstop_s` lies between them, or `SILENCE_S` for being current. Of a member that stays
 out of step nothing is proved: the frontier is its last message. The limits: a server does not tell what a member has
 applied of its log, so one that takes longer for that than lies between the looks is taken for up to date; and before a
-skipped revision the leader is only waited for up to what is known of the member, which leaves out others' subjects.
+skipped revision the leader is only waited for up to what is known of the member, which leaves out others' subjects
+unless a sentinel reads them.
 """
 
 import os
@@ -204,7 +205,7 @@ class OrderedReader:
         wait_s = min(deadline.left_s(), until_check)
         if self._sentinel is not None:
             delivered = attachment.receive(0.0)
-            if delivered is None and not self._sentinel.look(self._check_floor):
+            if delivered is None and not self._sentinel.look(self._check_applied):
                 self._wait_for_either(wait_s)
         else:
             delivered = attachment.receive(wait_s)
@@ -315,6 +316,9 @@ class OrderedReader:
 
     def _check_floor(self, reached: int = 0, applied: int = 0) -> None:
         self._check_stream(self._stream_state(self._connected_api(), applied), reached)
+
+    def _check_applied(self, applied: int) -> None:
+        self._check_floor(applied=applied)
 
     def _stream_state(self, api: JetStreamApi, applied: int = 0) -> StreamState:
         """Return the stream's state; a leader that is behind what was delivered is given time to apply it.

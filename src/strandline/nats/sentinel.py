@@ -40,11 +40,11 @@ class Sentinel:
         whole = replace(plan, filters=(">",), headers_only=True, times=Times.NONE, subject_prefix="")
         return Sentinel(PushConsumer.begin(settings, api, whole, guard.frontier + 1, cancel), plan, guard)
 
-    def look(self, check_floor: Callable[[], None]) -> bool:
+    def look(self, check_floor: Callable[[int], None]) -> bool:
         """Take what has come, without waiting; return whether something had.
 
-        `check_floor` is called before anything is noted that lies behind a skipped revision; it raises if the guard's
-        frontier is no longer within the stream.
+        `check_floor` is called before anything is noted that lies behind a skipped revision, with the last one that the
+        member which delivers has; it raises if the guard's frontier is no longer within the stream.
         """
         seen = self.attachment.receive(0.0)
         if seen is None:
@@ -53,7 +53,7 @@ class Sentinel:
         own = seen.sequences[self._is_own(seen.subjects)]
         skips = bool((np.diff(seen.sequences) > 1).any()) or is_gapped(self._guard.frontier, int(seen.sequences[0]))
         if skips or (len(own) and int(own[-1]) > self._guard.delivered):
-            check_floor()
+            check_floor(last + seen.pending)
         self._guard.see(last, own)
         return True
 
