@@ -19,6 +19,7 @@ from strandline.wire import (
     format_msg,
     format_msgs,
     format_pub,
+    lines,
     parser,
     uniform_frames,
 )
@@ -246,6 +247,41 @@ def test_a_batch_tells_whether_its_lines_can_be_passed_on(odd: bytes) -> None:
     plain = b"PUB a 1\r\nx\r\nHPUB a r 12 13\r\nNATS/1.0\r\n\r\nz\r\npub a 1\r\nx\r\n"
     assert FrameParser(Side.CLIENT).feed(b"SUB  a   1\r\n" + plain).is_tidy
     assert not FrameParser(Side.CLIENT).feed(plain + odd + plain).is_tidy
+
+
+WORDS = st.sampled_from([b"MSG", b"HMSG", b"hmsg", b"PUB", b"HPUB"])
+NAMES = st.lists(st.sampled_from([b"a", b"b.c", b"7", b"\xff", b"\x0b", b"x" * 9]), min_size=1, max_size=3)
+HEADER_SIZES = st.lists(st.sampled_from([b"0", b"3", b"7", b"007", b"8", b"9"]), max_size=1)
+SIZES = st.sampled_from([b"7", b"007", b"8", b"9", b"+7", b"7_"])
+
+
+@st.composite
+def message_lines(draw: st.DrawFn) -> bytes:
+    """Draw the line of a message, or one that is almost such a line."""
+    words = [draw(WORDS), *draw(NAMES), *draw(HEADER_SIZES), draw(SIZES)]
+    blank, line_end = draw(st.sampled_from([b" ", b"  ", b"\t"])), draw(st.sampled_from([b"\r\n", b" \r\n", b"\n"]))
+    return blank.join(words) + line_end
+
+
+@given(
+    message_lines(),
+    st.sampled_from([b"\r\n", b"\n\r", b""]),
+    st.sampled_from(Side),
+    st.builds(WireLimits, st.integers(7, 9), st.integers(12, 24)),
+)
+@example(b"HMSG a b.c 3 8\r\n", b"\r\n", Side.SERVER, WireLimits(7, 24))
+@example(b"HMSG a b.c 3 7\r\n", b"\r\n", Side.SERVER, WireLimits(7, 13))
+@example(b"HMSG a b.c 8 7\r\n", b"\r\n", Side.SERVER, WireLimits(7, 24))
+@example(b"HMSG a b.c 0 7\r\n", b"\r\n", Side.SERVER, WireLimits(7, 24))
+@example(b"HMSG a b.c 3 7\r\n", b"\n\r", Side.SERVER, WireLimits(7, 24))
+@example(b"HMSG a b.c 7 3 7\r\n", b"\r\n", Side.SERVER, WireLimits(7, 24))
+def test_a_frame_that_is_read_as_a_plain_one_is_what_the_reference_reads(
+    line: bytes, end: bytes, side: Side, limits: WireLimits
+) -> None:
+    data = line + b"-" * int(line.split()[-1].strip(b"+_")) + end
+    for row in lines.parse_plain(data, 0, side, limits):
+        assert row == lines.parse_frame(data, 0, side, limits)
+        assert lines.is_plain(data, 0, lines.Row(*row))
 
 
 def test_a_broken_stream_stays_broken() -> None:
