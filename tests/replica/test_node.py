@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import apsw
@@ -16,7 +16,7 @@ from strandline.clock import NS_PER_S, elapsed_ns
 from strandline.errors import Locked, StrandlineError, Unavailable
 from strandline.lease import LeaseLost, LeaseTiming, ObjectLeaseStore
 from strandline.lease.stores import StoredRecord
-from strandline.objects import GuardedObjects, LocalObjects, Object, ObjectStore
+from strandline.objects import GuardedObjects, LocalObjects, MemoryObjects, Object, ObjectStore
 from strandline.objects.contracts import Buffer
 from strandline.objects.errors import StoreRefused, StoreUnavailable
 from strandline.replica import (
@@ -28,6 +28,7 @@ from strandline.replica import (
     NotLeading,
     ReplicaForeign,
     ReplicaNode,
+    Replicator,
     Restored,
     Role,
     RoleChanged,
@@ -36,9 +37,12 @@ from strandline.replica import (
     node_copy,
     restore,
 )
+from strandline.replica.compaction import compact_level
+from strandline.replica.cursor import cursor_path
 from strandline.replica.ltx import HEADER_BYTES, LtxHeader, encode, parse_header
+from strandline.replica.node_copy import NodeCopy
 from strandline.replica.nodes import LEASE_KEY, node_key
-from tests.replica.databases import database, fill
+from tests.replica.databases import content, database, fill
 from tests.waiting import PATIENCE_S, eventually
 
 TIMING = LeaseTiming(ttl_s=600.0, renew_s=150.0, margin_s=1.0, poll_s=0.05)
@@ -449,6 +453,66 @@ def test_nothing_is_set_aside_where_the_folder_of_the_replica_is_given_by_anothe
         write(node, "1")
     assert rows(tmp_path / "a.db") == ["0", "1"]
     assert list(tmp_path.glob("*set-aside*")) == []
+
+
+class SlowStore(MemoryObjects):
+    """A store that a request for a transaction reaches much later."""
+
+    is_slow = False
+    late: tuple[str, bytes] | None = None
+
+    def put(
+        self,
+        key: str,
+        body: Buffer,
+        *,
+        if_absent: bool = False,
+        if_match: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> str:
+        """Write an object, or keep a transaction back."""
+        if self.is_slow and key.endswith(".ltx"):
+            self.late = (key, bytes(body))
+            raise StoreUnavailable(self.address, "it is slow")
+        return super().put(key, body, if_absent=if_absent, if_match=if_match, metadata=metadata)
+
+
+@pytest.mark.parametrize("is_noted", [True, False], ids=["it was on its way", "the log alone tells of it"])
+def test_a_transaction_of_its_own_that_came_late_is_set_aside_where_another_is_of_the_history(
+    tmp_path: Path, is_noted: bool
+) -> None:
+    store = SlowStore()
+    layout = Layout(store)
+    with database(tmp_path / "a.db") as application:
+        for table in ("t", "other"):
+            application.execute(f"CREATE TABLE {table} (value TEXT)")
+        running = Replicator(tmp_path / "a.db", store).start()
+        running.wait_durable(PATIENCE_S)
+        application.execute("INSERT INTO t VALUES ('first')")
+        running.wait_durable(PATIENCE_S)
+        shipped = cursor_path(tmp_path / "a.db").read_text()
+        compact_level(store, layout, layout.all_files(), 1)
+        store.is_slow = True
+        application.execute("INSERT INTO other VALUES ('late')")
+        eventually(lambda: store.late, "a request is on its way")
+        running.close(flush=False)
+        store.is_slow = False
+        if not is_noted:
+            cursor_path(tmp_path / "a.db").write_text(shipped)
+        with Node(tmp_path / "b.db", store, "b", timing=TIMING, follow_every_s=0.05) as other:
+            assert other.wait_for_role(Role.LEADER, PATIENCE_S)
+            for number in range(3):
+                write(other, str(number))
+        compact_level(store, layout, layout.all_files(), 1)
+        for file in list(layout.files(0))[:-1]:
+            store.delete(file.key)
+        assert store.late is not None
+        store.put(*store.late, if_absent=True)
+        with closing(NodeCopy(store, tmp_path / "a.db")) as copy:
+            copy.settle()
+            copy.catch_up()
+    assert content(tmp_path / "a.db") == content(tmp_path / "b.db")
+    assert content(tmp_path / "a.db.set-aside-1") == [("other", "late"), ("t", "first")]
 
 
 def test_an_old_database_of_an_application_begins_a_replica(tmp_path: Path) -> None:

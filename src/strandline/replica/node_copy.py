@@ -37,11 +37,11 @@ from strandline.replica.cursor import (
 )
 from strandline.replica.errors import ReplicaForeign
 from strandline.replica.follower import Followed, Follower, followed_fields, parse_followed
-from strandline.replica.layout import LEVELS
+from strandline.replica.layout import LEVELS, LtxFile
 from strandline.replica.lineage import find_lineage
 from strandline.replica.ltx import HEADER_BYTES, LtxHeader, parse_header
 from strandline.replica.restore import restore
-from strandline.replica.restore_points import plan_restore
+from strandline.replica.restore_points import find_fork, plan_restore
 from strandline.replica.shipper import EMPTY, Position, Shipper, find_position, position_of
 from strandline.replica.wal import HEADER_BYTES as LOG_HEADER_BYTES
 from strandline.replica.wal import WalPosition
@@ -209,7 +209,11 @@ class NodeCopy(Follower):
             for file in self._layout.files(level, after=position.txid - 1 if level == 0 else 0)
             if file.max_txid == position.txid
         )
-        return any(position_of(self._store, file) == position for file in candidates)
+        return any(position_of(self._store, file) == position and self._is_of_history(file) for file in candidates)
+
+    def _is_of_history(self, file: LtxFile) -> bool:
+        """Tell whether a transaction is the one that merged files have, and none that came late under a free name."""
+        return find_fork(self._store, self._layout.all_files(), file) is None
 
     def _shipped_since(self, known: Known, log: LogState) -> Known | None:
         """Return the transaction that ends with the log, by the places in the log that the files themselves name."""
@@ -222,6 +226,8 @@ class NodeCopy(Follower):
                 return None
             offset += header.wal_size
             if offset == log.position.offset:
+                if not self._is_of_history(file):
+                    return None
                 return Known(Followed(position_of(self._store, file), header.epoch, header.timestamp_ms), log)
         return None
 
