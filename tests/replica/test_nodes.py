@@ -40,6 +40,8 @@ def test_an_address_is_enough(tmp_path: Path) -> None:
     claimant.claim()
     for written in (address, f"{address}/"):
         assert discover(written).readers() == ["http://a"]
+    assert discover((tmp_path / "nothing").as_uri()).readers() == []
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_followers_are_preferred_for_reads() -> None:

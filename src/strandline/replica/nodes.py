@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from strandline.errors import FormatError, InvalidInput
 from strandline.lease import ObjectLeaseStore
-from strandline.objects import ObjectStore, open_objects
+from strandline.objects import ObjectStore, local_folder, open_objects
 
 LEASE_KEY = "leader.json"
 NODES_PREFIX = "nodes/"
@@ -141,6 +141,9 @@ def discover(replica: ObjectStore | str, *, age_max: timedelta = timedelta(secon
     followers register, every few seconds: the latest of these is now, by the store.
     """
     if isinstance(replica, str):
+        folder = local_folder(replica)
+        if folder is not None and not folder.exists():  # opening it would make it
+            return Discovered(None, ())
         with closing(open_objects(replica)) as opened:
             return discover(opened, age_max=age_max)
     store = replica
