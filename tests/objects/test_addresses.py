@@ -14,6 +14,7 @@ from strandline.objects import (
     Retries,
     StoreRefused,
     StoreUnavailable,
+    browsable,
     local_folder,
     open_objects,
     probe_conditions,
@@ -182,3 +183,24 @@ def test_keys_and_region_come_from_the_files_that_aws_tools_share(tmp_path: Path
     }
     with pytest.raises(InvalidInput, match="no AWS profile 'absent'"):
         _s3_config(home | {"AWS_PROFILE": "absent"}, None)
+
+
+@pytest.mark.parametrize(
+    ("address", "more", "sorts_bytes"),
+    [
+        ("s3://bucket", {}, True),
+        ("s3://bucket/logs", {}, True),
+        ("s3://bucket--use1-az4--x-s3", {}, False),
+        ("s3://bucket", {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, False),
+        ("s3://bucket", {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:9"}, False),
+    ],
+)
+def test_only_a_store_of_known_order_is_said_to_sort_keys(
+    address: str, more: Mapping[str, str], sorts_bytes: bool
+) -> None:
+    login = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "eu-west-1"}
+    store = browsable(open_objects(address, environ={**login, **more}))
+    assert store.sorts_bytes is sorts_bytes
+    if not sorts_bytes:
+        with pytest.raises(StoreRefused, match="not known to sort"):
+            next(store.list_sorted("", "a"))

@@ -199,6 +199,33 @@ def test_a_listing_that_fails_goes_on_behind_what_it_told() -> None:
     assert [info.key for info in retrying.list("f/")] == keys
 
 
+class FailingSorted(MemoryObjects):
+    """A memory store whose listings behind a key fail twice, each after three objects."""
+
+    fails = 2
+
+    def list_sorted(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        for told, info in enumerate(super().list_sorted(prefix, start_after)):
+            if told == 3 and self.fails:
+                self.fails -= 1
+                raise DOWN
+            yield info
+
+
+def test_a_sorted_listing_that_fails_goes_on_behind_what_it_told_through_folders_too() -> None:
+    store = FailingSorted()
+    keys = sorted(f"f{number % 3}/{number:02}" for number in range(12))
+    for key in keys:
+        store.put(key, b"")
+    retrying = RetryingObjects(store, sleep=lambda _: None)
+    assert [info.key for info in retrying.list_sorted("", "f0/03")] == [key for key in keys if key > "f0/03"]
+    assert store.fails == 0
+    assert retrying.list_folder("").folders == ["f0/", "f1/", "f2/"]
+    store.fails = 100
+    with pytest.raises(StoreUnavailable):
+        list(RetryingObjects(store, Retries(attempts=1), sleep=lambda _: None).list_sorted("", ""))
+
+
 def test_a_listing_through_folders_that_fails_says_that_the_store_failed() -> None:
     store = Failing()
     for key in ("f/1", "f/2", "f/3", "f/4/5", "f/6"):

@@ -18,7 +18,7 @@ without a condition: name them by their content, and point at them with a small 
 """
 
 from strandline.objects.addresses import local_folder, open_objects
-from strandline.objects.contracts import Object, ObjectInfo, ObjectStore
+from strandline.objects.contracts import BrowsableObjects, Folder, Object, ObjectInfo, ObjectStore, browsable
 from strandline.objects.counted import RequestCounts
 from strandline.objects.errors import (
     ConditionsIgnored,
@@ -46,7 +46,9 @@ from strandline.objects.retrying import Retries, RetryingObjects
 
 __all__ = [
     "KEY_BYTES_MAX",
+    "BrowsableObjects",
     "ConditionsIgnored",
+    "Folder",
     "GuardedObjects",
     "InvalidAddress",
     "InvalidObjectKey",
@@ -71,6 +73,7 @@ __all__ = [
     "StoreUnavailable",
     "WriteUnknown",
     "WrongKey",
+    "browsable",
     "local_folder",
     "open_objects",
     "probe_conditions",

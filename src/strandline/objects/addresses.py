@@ -46,6 +46,10 @@ _ENCRYPTION = {
     "sse_customer_key_base64": "AWS_SSE_CUSTOMER_KEY_BASE64",
 }
 """How S3 itself is to encrypt: its own keys, KMS, or a customer's key."""
+UNSORTED_BUCKETS = "--x-s3"
+"""How the names of S3's directory buckets end, whose listings have no order."""
+_OTHER_SERVERS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT", "GOOGLE_ALLOW_HTTP")
+"""Settings with which a store is not the provider's own."""
 _REMOTE = ("s3", "gs", "az")
 _memory_stores: dict[str, MemoryObjects] = {}
 _memory_lock = threading.Lock()
@@ -157,7 +161,14 @@ def _remote(scheme: str, address: str, environ: Mapping[str, str]) -> ObjectStor
         except (BaseError, ValueError) as error:
             raise StoreRefused(address, str(error).split("\n", 1)[0]) from error
 
-    return RemoteObjects(opened, address)
+    return RemoteObjects(opened, address, sorts_bytes=_sorts_bytes(scheme, address, environ))
+
+
+def _sorts_bytes(scheme: str, address: str, environ: Mapping[str, str]) -> bool:
+    """Return whether a store is known to sort whole keys: those of Google and Amazon, but for directory buckets."""
+    if any(name in environ for name in _OTHER_SERVERS):
+        return False
+    return scheme == "gs" or (scheme == "s3" and not _split(address).netloc.endswith(UNSORTED_BUCKETS))
 
 
 def _s3_config(environ: Mapping[str, str], endpoint: str | None) -> dict[str, Any]:

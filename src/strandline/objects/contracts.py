@@ -10,13 +10,16 @@ Invariants of every implementation:
 - errors are those of `strandline.objects.errors`; a write that raises anything but `WriteUnknown` did nothing.
 
 A store does not promise that `a` and `a/b` may both exist, and there is no conditional delete: S3 has none.
+
+A store whose listing can be cut into ranges is `BrowsableObjects` besides: it lists one folder, and says whether it
+sorts whole keys by their bytes.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from strandline.errors import InvalidInput
 
@@ -104,6 +107,34 @@ class ObjectStore(Protocol):
         ...
 
 
+class Folder(NamedTuple):
+    """What is directly below a prefix: objects, and the prefixes (with "/" at their ends) of more."""
+
+    objects: list[ObjectInfo]
+    folders: list[str]
+
+
+@runtime_checkable
+class BrowsableObjects(ObjectStore, Protocol):
+    """A store whose listing can be cut into ranges, which several processes list."""
+
+    @property
+    def sorts_bytes(self) -> bool:
+        """Whether `list` has the order of the keys' bytes, through all folders; False where that is not known."""
+        ...
+
+    def list_sorted(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """Yield the objects below a prefix with keys behind one, which need not exist, in the order of bytes.
+
+        A key whose "/" at the end the client does not tell comes where it stands. Only where `sorts_bytes`.
+        """
+        ...
+
+    def list_folder(self, prefix: str) -> Folder:
+        """Return what is directly below a prefix, all of it in memory, in any order."""
+        ...
+
+
 METADATA_NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
@@ -122,6 +153,26 @@ def check_range(start: int, stop: int | None) -> None:
     """Refuse what is no range of bytes."""
     if start < 0 or (stop is not None and stop < start):
         raise InvalidInput(f"bytes [{start}, {stop}) are no range")
+
+
+def browsable(store: ObjectStore) -> BrowsableObjects:
+    """Return a store as one whose listing can be cut; those of `open_objects` are."""
+    if not isinstance(store, BrowsableObjects):
+        raise TypeError(f"{store.address}: its listing cannot be cut")
+    return store
+
+
+def folder_of(objects: Iterable[ObjectInfo], prefix: str) -> Folder:
+    """Return what is directly below a prefix, from a listing of all that is below it."""
+    folders: dict[str, None] = {}
+    direct: list[ObjectInfo] = []
+    for info in objects:
+        name, slash, _ = info.key[len(prefix) :].partition("/")
+        if slash:
+            folders[f"{prefix}{name}/"] = None
+        else:
+            direct.append(info)
+    return Folder(direct, list(folders))
 
 
 def in_one_folder(objects: Iterator[ObjectInfo], prefix: str, start_after: str) -> Iterator[ObjectInfo]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from strandline.errors import Conflict, StrandlineError, Unavailable, UnknownOutcome
 from strandline.metrics import Metric, Sample
-from strandline.objects.contracts import Buffer, Object, ObjectInfo, ObjectStore
+from strandline.objects.contracts import Buffer, Folder, Object, ObjectInfo, ObjectStore, browsable
 
 LIST_PAGE_KEYS = 1000
 Result = TypeVar("Result")
@@ -117,6 +117,19 @@ class CountedObjects:
         """Yield the objects below a prefix."""
         pages = self._counted("list", lambda: self._store.list(prefix, start_after=start_after))
         return self._listed(pages)
+
+    @property
+    def sorts_bytes(self) -> bool:
+        """Whether the store sorts whole keys by their bytes."""
+        return browsable(self._store).sorts_bytes
+
+    def list_sorted(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """Yield the objects behind a key."""
+        return self._listed(self._counted("list", lambda: browsable(self._store).list_sorted(prefix, start_after)))
+
+    def list_folder(self, prefix: str) -> Folder:
+        """Return what is directly below a prefix; it counts once, however many pages it has."""
+        return self._counted("list", lambda: browsable(self._store).list_folder(prefix))
 
     def _listed(self, pages: Iterator[ObjectInfo]) -> Iterator[ObjectInfo]:
         seen = 0

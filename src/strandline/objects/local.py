@@ -32,7 +32,15 @@ from zlib import crc32
 
 from strandline.errors import Closed
 from strandline.files import OsDisk, release_flock, storage_error
-from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_range, check_write, in_one_folder
+from strandline.objects.contracts import (
+    Buffer,
+    Folder,
+    Object,
+    ObjectInfo,
+    check_range,
+    check_write,
+    in_one_folder,
+)
 from strandline.objects.errors import InvalidObjectKey, ObjectConflict, StoreUnavailable, WriteUnknown
 from strandline.objects.keys import RESERVED_NAME, is_key, validate_key, validate_prefix
 
@@ -110,6 +118,24 @@ class LocalObjects:
         validate_prefix(prefix)
         self._check_open()
         return in_one_folder(self._listed(prefix, start_after), prefix, start_after)
+
+    @property
+    def sorts_bytes(self) -> bool:
+        """Return that a folder sorts with its "/"; yet each listing behind a key would walk the tree anew."""
+        return False
+
+    def list_sorted(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """Yield the objects below a prefix with keys behind one, in the order of bytes."""
+        self._check_open()
+        return self._listed(prefix, start_after)
+
+    def list_folder(self, prefix: str) -> Folder:
+        """Return what is directly below a prefix."""
+        self._check_open()
+        keys = [prefix + name for name in _names(self._folder, prefix)]
+        found = ((key, _status(self._folder / key)) for key in keys if not key.endswith("/"))
+        objects = [_listed_info(key, status) for key, status in found if status is not None]
+        return Folder(objects, [key for key in keys if key.endswith("/")])
 
     def close(self) -> None:
         """Refuse later calls."""

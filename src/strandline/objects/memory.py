@@ -14,7 +14,16 @@ from datetime import UTC, datetime
 
 from strandline.clock import NS_PER_S, Clock, SystemClock
 from strandline.errors import Closed, StrandlineError
-from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_range, check_write, in_one_folder
+from strandline.objects.contracts import (
+    Buffer,
+    Folder,
+    Object,
+    ObjectInfo,
+    check_range,
+    check_write,
+    folder_of,
+    in_one_folder,
+)
 from strandline.objects.errors import ObjectConflict
 from strandline.objects.keys import validate_key, validate_prefix
 
@@ -67,6 +76,8 @@ class MemoryObjects:
         self._clock = clock or SystemClock()
         self._objects: dict[str, Object] = {}
         self._keys: list[str] = []
+        self.sorts_bytes = True
+        """False lets a test have what is done for stores of another order."""
         self._etags = itertools.count(1)
         self._lock = threading.Lock()
         self._closed = False
@@ -137,6 +148,20 @@ class MemoryObjects:
         if failure:
             raise failure
         return in_one_folder(self._listed(prefix, start_after), prefix, start_after)
+
+    def list_sorted(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """Yield the objects below a prefix with keys behind one, in the order of bytes."""
+        failure = self._before("list")
+        if failure:
+            raise failure
+        return self._listed(prefix, start_after)
+
+    def list_folder(self, prefix: str) -> Folder:
+        """Return what is directly below a prefix."""
+        failure = self._before("list_folder")
+        if failure:
+            raise failure
+        return folder_of(self._listed(prefix, ""), prefix)
 
     def _listed(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         with self._lock:

@@ -17,7 +17,15 @@ from typing import Any, NoReturn, TypeVar
 
 from strandline.errors import Closed, StrandlineError
 from strandline.extras import needs
-from strandline.objects.contracts import Buffer, Object, ObjectInfo, check_range, check_write, in_one_folder
+from strandline.objects.contracts import (
+    Buffer,
+    Folder,
+    Object,
+    ObjectInfo,
+    check_range,
+    check_write,
+    in_one_folder,
+)
 from strandline.objects.errors import (
     KeyUnlistable,
     ObjectConflict,
@@ -26,7 +34,7 @@ from strandline.objects.errors import (
     StoreUnavailable,
     WriteUnknown,
 )
-from strandline.objects.keys import validate_key, validate_prefix
+from strandline.objects.keys import is_key, validate_key, validate_prefix
 
 with needs("s3"):
     import obstore
@@ -69,8 +77,9 @@ Result = TypeVar("Result")
 class RemoteObjects:
     """A bucket, or what is below a prefix of it, behind an `obstore` store that repeats nothing."""
 
-    def __init__(self, open_store: Callable[[timedelta], Any], address: str) -> None:
+    def __init__(self, open_store: Callable[[timedelta], Any], address: str, *, sorts_bytes: bool = False) -> None:
         self.address = address
+        self.sorts_bytes = sorts_bytes
         self._open_store = open_store
         """Opens the store with a limit for each of its requests."""
         self._store = open_store(REQUEST_TIMEOUT)
@@ -169,21 +178,39 @@ class RemoteObjects:
         store = self._open()
         return in_one_folder(self._listed(store, prefix, start_after), prefix, start_after)
 
+    def list_sorted(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """Yield the objects below a prefix with keys behind one, in the order of bytes."""
+        if not self.sorts_bytes:
+            raise StoreRefused(self.address, "it is not known to sort whole keys by their bytes")
+        return self._listed(self._open(), prefix, start_after)
+
+    def list_folder(self, prefix: str) -> Folder:
+        """Return what is directly below a prefix."""
+        store = self._open()
+        found = self._page(prefix, lambda: obstore.list_with_delimiter(store, prefix or None))
+        objects = [self._info(one["path"], one, {}) for one in found["objects"]]
+        return Folder(objects, [f"{path.rstrip('/')}/" for path in found["common_prefixes"]])
+
     def close(self) -> None:
         """Let go of the store and its connections."""
         self._store = None
 
+    def _page(self, prefix: str, call: Callable[[], Result]) -> Result:
+        try:
+            return call()
+        except (FileNotFoundError, exceptions.BaseError) as error:
+            self._raise_if_no_bucket(error)
+            if _UNLISTABLE in str(error):
+                key = _UNLISTABLE_KEY.search(str(error))
+                raise KeyUnlistable(self.address, key[1] if key else "") from error
+            self._raise(prefix, error, is_write=False)
+
     def _listed(self, store: Any, prefix: str, start_after: str) -> Iterator[ObjectInfo]:  # noqa: ANN401
+        while start_after and not is_key(start_after):  # obstore takes keys alone; what is cut off is a place before it
+            start_after = start_after[:-1]
         pages = obstore.list(store, prefix or None, offset=start_after or None, chunk_size=LIST_CHUNK)
         while True:
-            try:
-                page = next(pages, None)
-            except (FileNotFoundError, exceptions.BaseError) as error:
-                self._raise_if_no_bucket(error)
-                if _UNLISTABLE in str(error):
-                    key = _UNLISTABLE_KEY.search(str(error))
-                    raise KeyUnlistable(self.address, key[1] if key else "") from error
-                self._raise(prefix, error, is_write=False)
+            page = self._page(prefix, lambda: next(pages, None))
             if page is None:
                 return
             for found in page:

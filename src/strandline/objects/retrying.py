@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from strandline.errors import InvalidInput, StrandlineError
-from strandline.objects.contracts import Buffer, Object, ObjectInfo, ObjectStore, check_write
+from strandline.objects.contracts import Buffer, Folder, Object, ObjectInfo, ObjectStore, browsable, check_write
 from strandline.objects.errors import ObjectConflict, StoreUnavailable, WriteUnknown
 
 NONCE = "strandlinewrite"
@@ -128,6 +128,34 @@ class RetryingObjects:
                 return
             attempt, start_after = 0, info.key
             yield info
+
+    @property
+    def sorts_bytes(self) -> bool:
+        """Whether the store sorts whole keys by their bytes."""
+        return browsable(self._store).sorts_bytes
+
+    def list_sorted(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """Yield the objects behind a key; a failed listing goes on behind the last key it told."""
+        attempt = 0
+        pages = self._repeated(lambda: browsable(self._store).list_sorted(prefix, start_after))
+        while True:
+            try:
+                info = next(pages, None)
+            except StoreUnavailable:
+                attempt += 1
+                if attempt == self._retries.attempts:
+                    raise
+                self._sleep(self._retries.pause(attempt - 1))
+                pages = browsable(self._store).list_sorted(prefix, start_after)
+                continue
+            if info is None:
+                return
+            attempt, start_after = 0, max(start_after, info.key)
+            yield info
+
+    def list_folder(self, prefix: str) -> Folder:
+        """Return what is directly below a prefix."""
+        return self._repeated(lambda: browsable(self._store).list_folder(prefix))
 
     def close(self) -> None:
         """Let go of connections and files."""
