@@ -14,11 +14,15 @@ from pathlib import Path
 
 from benchmarks._page import PAGE, kept_sections
 from strandline.scan.inventory import CHUNK_ROWS as INVENTORY_ROWS
+from strandline.scan.parted.part_planner import PART_ROWS_MAX, SPLITS
+from strandline.scan.parted.parted_scan import FIRST_PARTS
 from strandline.scan.run.manifest import CHUNK_ROWS as MANIFEST_ROWS
 from strandline.scan.run.shard_cuts import SHARDS_MAX, SHARDS_PER_WORKER
+from strandline.scan.sources.key_ranges import PROBES_AT_ONCE, PROBES_PER_PART
 from strandline.scan.sources.objects import FETCHES_AT_ONCE
 from strandline.scan.worker.fetcher import FETCH_ITEMS_MAX
 from strandline.scan.worker.shard_scanner import PAGE_ITEMS_MAX, PAGE_S
+from strandline.scan.workers import LARGE_ITEMS
 
 SCALE_PAGE = Path("docs/scale.md")
 MARKER = re.compile(r"(<!-- (\w+): written by benchmarks/_scale.py -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -39,8 +43,6 @@ START_S = 30.0
 PUT_DOLLARS, GET_DOLLARS = 0.005 / 1_000, 0.0004 / 1_000
 CORE_HOUR_DOLLARS = 0.05
 READS_AT_ONCE = 16
-PARTS = 1
-"""Of a bucket: one task lists and plans it, and one settles it. Only folders of files are cut into more."""
 
 
 @dataclass(frozen=True)
@@ -95,21 +97,25 @@ def terms_of(section: str, items: int) -> Terms:
 def predict(small: Terms, large: Terms, objects: int, executors: int) -> Scan:
     """Return what the first scan of so many small objects in a bucket takes."""
     slots = executors * CORES
+    parts, rounds = parts_of(objects)
+    at_once = min(slots, parts)
     shards = min(SHARDS_MAX, SHARDS_PER_WORKER * slots)
-    batches = objects / MANIFEST_ROWS + 2 * objects / INVENTORY_ROWS + 2 * PARTS
+    batches = objects / MANIFEST_ROWS + 2 * objects / INVENTORY_ROWS + 2 * parts
     pages = objects / items_of_a_page(large)
     end_reads = slots * shards
     cpu_s = {step: objects * large.cpu_us[step] / 1e6 for step in STEPS}
     seconds = {
         "start": START_S,
-        "listing": objects / LIST_KEYS * LIST_S,
-        "plan": cpu_s["plan"] / PARTS,
+        "cut": (LARGE_ITEMS / LIST_KEYS + PROBES_PER_PART * FIRST_PARTS / PROBES_AT_ONCE) * LIST_S,
+        "listing": max(objects / at_once, rounds * PART_ROWS_MAX) / LIST_KEYS * LIST_S,
+        "plan": cpu_s["plan"] / at_once,
         "work": max(cpu_s["work"] / slots, objects * REQUEST_S / (slots * FETCHES_AT_ONCE)),
-        "settle": cpu_s["settle"] / PARTS,
+        "settle": cpu_s["settle"] / at_once,
         "scanner state": batches / BATCHES_PER_S,
         "end of the run": shards / READS_AT_ONCE * REQUEST_S,
     }
-    lists = objects / LIST_KEYS + 2 * shards + slots * shards / LIST_KEYS
+    probes = PROBES_PER_PART * (FIRST_PARTS + parts * SPLITS)
+    lists = (LARGE_ITEMS + objects) / LIST_KEYS + probes + 2 * shards + slots * shards / LIST_KEYS
     puts = 2 * batches + 3 * pages + 3 * shards
     gets = objects + 6 * shards + end_reads + slots * pages / 100
     hours = sum(seconds.values()) / 3_600
@@ -124,6 +130,19 @@ def predict(small: Terms, large: Terms, objects: int, executors: int) -> Scan:
         _at(small.worker_mb, large.worker_mb, objects),
         objects * large.state_bytes / 1e9,
     )
+
+
+def parts_of(objects: int) -> tuple[int, int]:
+    """Return the parts of a bucket whose first cut is even, and in how many rounds they are listed.
+
+    A part ends behind so many objects, and what is left of it is cut into more for the next round.
+    """
+    parts = begun = min(FIRST_PARTS, max(1, objects // LIST_KEYS))
+    rounds = 1
+    while parts * PART_ROWS_MAX < objects:
+        begun *= SPLITS
+        parts, rounds = parts + begun, rounds + 1
+    return min(parts, max(FIRST_PARTS, -(-objects // PART_ROWS_MAX))), rounds
 
 
 def items_of_a_page(terms: Terms) -> float:

@@ -15,11 +15,11 @@ from benchmarks._scale import (
     items_of_a_page,
     objects_within,
     page,
+    parts_of,
     predict,
     terms_of,
 )
-from strandline.scan.sources import FileSource
-from strandline.scan.sources.listing_parts import PartedSource
+from strandline.scan.sources.listing_parts import SplitSource
 from strandline.scan.sources.objects import ObjectSource
 from strandline.scan.worker.fetcher import FETCH_ITEMS_MAX
 
@@ -51,20 +51,27 @@ def test_memory_goes_on_in_a_straight_line() -> None:
     assert objects_within(290, FEW, MANY) == pytest.approx(LARGE)
 
 
-def test_executors_shorten_the_work_and_nothing_else() -> None:
-    one, ten = predict(FEW, MANY, 10**8, 10), predict(FEW, MANY, 10**8, 100)
-    assert ten.seconds["work"] == pytest.approx(one.seconds["work"] / 10)
-    for step in ("listing", "plan", "settle", "scanner state"):
-        assert ten.seconds[step] == one.seconds[step]
-    assert one.seconds["plan"] == one.seconds["settle"] == pytest.approx(10**8 * 20e-6)
-    assert one.seconds["listing"] == pytest.approx(10**8 / 1_000 * 0.1)
+def test_executors_shorten_all_that_is_done_in_parts() -> None:
+    one, ten = predict(FEW, MANY, 10**8, 1), predict(FEW, MANY, 10**8, 10)
+    for step in ("listing", "plan", "work", "settle"):
+        assert ten.seconds[step] == pytest.approx(one.seconds[step] / 10), step
+    for step in ("cut", "scanner state"):
+        assert ten.seconds[step] == one.seconds[step], step
+    assert one.seconds["plan"] == one.seconds["settle"] == pytest.approx(10**8 * 20e-6 / 4)
+    assert one.seconds["listing"] == pytest.approx(10**8 / 1_000 * 0.1 / 4)
+    many = predict(FEW, MANY, 10**8, 1_000)
+    assert many.seconds["plan"] == pytest.approx(10**8 * 20e-6 / 500), "each part is one task's"
+    assert many.seconds["listing"] == pytest.approx(2 * 200_000 / 1_000 * 0.1), "one part after the other is begun"
     assert ten.gets > one.gets > 10**8
     assert one.dollars > (one.lists + one.puts) * 5e-6 + one.gets * 4e-7
 
 
-def test_a_bucket_is_one_part_as_the_model_says(tmp_path: Path) -> None:
-    assert isinstance(FileSource.at(str(tmp_path)), PartedSource)
-    assert not issubclass(ObjectSource, PartedSource)
+def test_a_bucket_is_cut_again_while_it_is_listed_as_the_model_says() -> None:
+    assert issubclass(ObjectSource, SplitSource)
+    assert parts_of(5_000) == (5, 1)
+    assert parts_of(10**7) == (256, 1)
+    assert parts_of(10**8) == (500, 2)
+    assert parts_of(10**9) == (5_000, 3)
 
 
 def test_pages_of_fetched_objects_are_as_large_as_a_fetch_or_what_a_second_brings() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strandline.errors import Conflict
@@ -20,15 +20,14 @@ from strandline.scan.errors import SourceNotShared
 from strandline.scan.inventory import find_inventory
 from strandline.scan.path_globs import parse_globs
 from strandline.scan.request import ScanRequest
-from strandline.scan.settle.outcome import Outcome
 from strandline.scan.sources import FileSource, GitSource, Problem, Source, left_out
-from strandline.scan.sources.listing_parts import ListingPart, list_part, listing_parts, parts_at
+from strandline.scan.sources.listing_parts import ListingPart, list_part, listing_parts, parts_at, rest_of
 from strandline.scan.sources.source import Tell, batches
 from tests.scan.parted_workers import PartThreads
+from tests.scan.scan_results import everything, summary
 from tests.scan.sources.helpers import Repository
 from tests.scan.things import Thing, Things
 from tests.scan.threaded_workers import TENANT, ThreadWorkers, made, request_for, scanned
-from tests.spark.rows import Rows, rows_of
 
 AT_ONCE = "strandline.scan.workers.LARGE_ITEMS"
 
@@ -52,30 +51,6 @@ def _few_parts_and_trusted_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut into few parts, and trust files however fresh they are: whether one is would depend on the clock."""
     monkeypatch.setattr("strandline.scan.parted.parted_scan.FIRST_PARTS", 6)
     monkeypatch.setattr("strandline.scan.sources.stat_cache.RACY_MARGIN_NS", -(10**12))
-
-
-def everything(request: ScanRequest) -> tuple[Rows, list[dict[str, Any]]]:
-    """Return all rows of a state, and the rows of its inventory in their order."""
-    with request.open_stores() as stores:
-        head = find_inventory(stores.state, TENANT, request.inputs_digest)
-        assert head is not None
-        items = [row for table in head.items(stores.state, TENANT) for row in table.to_pylist()]
-        assert len(items) == head.rows
-        return rows_of(stores, TENANT), items
-
-
-def summary(outcome: Outcome) -> tuple[object, ...]:
-    """Return what a scan says, but for the ids of its run."""
-    said = (outcome.items, dict(outcome.statuses), dict(outcome.codes), outcome.unseen, outcome.incomplete)
-    more = (outcome.bytes_seen, outcome.gaps, dict(outcome.left_out), outcome.new_items, outcome.new_bytes)
-    reasons = {reason: count for reason, count in outcome.reasons.items() if count}
-    return (
-        *said,
-        *more,
-        reasons,
-        list(outcome.notes),
-        sorted(one.observation.observation_id for one in outcome.findings),
-    )
 
 
 def files(tree: Path) -> Source:
@@ -205,7 +180,7 @@ def test_a_scan_that_another_replaced_meanwhile_says_so_and_goes_on(
 class Unmounted(FileSource):
     """A folder as a machine sees it that has not mounted its file system."""
 
-    def list_part(self, part: ListingPart, tell: Tell) -> Iterator[pa.RecordBatch]:  # noqa: ARG002 - a Protocol's
+    def list_some(self, part: ListingPart, tell: Tell, items_max: int) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Yield nothing."""
         return batches((), tell, Counter())
 
@@ -290,6 +265,56 @@ def test_parts_of_a_tree_are_its_listing_wherever_it_is_cut(
                 counts.update(left_out(batch))
         assert rows == [row for batch in whole for row in batch.to_pylist()]
         assert +counts == Counter(left_out(whole[-1]))
+
+
+@given(tree=TREES.filter(lambda tree: tree is not None), most=st.integers(1, 4), cut=st.integers(1, 3))
+@example(tree={b"a": None, b"a0": None, b"b": {b"a": None}}, most=1, cut=1)
+def test_parts_of_a_tree_that_end_early_and_their_rests_are_its_listing(
+    tree: dict[bytes, Any], most: int, cut: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("trees") / "tree"
+    build(os.fsencode(root), tree)
+    source = FileSource.at(root, excludes=parse_globs("a0"))
+    whole = list(source.list_items(lambda _: None))
+    rows, counts = list[dict[str, Any]](), Counter[str]()
+    left = [ListingPart()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("strandline.scan.sources.walk.BATCH_ROWS", 2)
+        while left:
+            part = left.pop(0)
+            found = list(source.list_some(part, lambda _: None, most))
+            rows += [row for batch in found for row in batch.to_pylist()]
+            counts.update(left_out(found[-1]))
+            end = rest_of(found[-1])
+            if end is not None:
+                left = [*source.split(ListingPart(end, part.end), cut), *left]
+    assert rows == [row for batch in whole for row in batch.to_pylist()]
+    assert +counts == Counter(left_out(whole[-1]))
+
+
+def test_a_part_of_a_tree_ends_before_a_folder_or_within_a_large_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.scan.sources.walk.BATCH_ROWS", 3)
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        for number in range(5):
+            (tmp_path / name / f"{number}").touch()
+    source = FileSource.at(tmp_path)
+
+    def listed(start: bytes, most: int) -> tuple[int, bytes | None]:
+        found = list(source.list_some(ListingPart(start, b"c/4"), lambda _: None, most))
+        return sum(map(len, found)), rest_of(found[-1])
+
+    assert listed(b"", 2) == (3, b"a/2\0")
+    assert listed(b"", 4) == (5, b"b/")
+    assert listed(b"b/", 5) == (5, b"c/")
+    assert listed(b"b/", 50) == (9, None)
+    assert source.split(ListingPart(b"a/3", None), 9) == [
+        ListingPart(b"a/3", b"b/"),
+        ListingPart(b"b/", b"c/"),
+        ListingPart(b"c/", None),
+    ]
 
 
 def test_a_large_folder_is_cut_at_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from strandline.scan.sources import (
     parquet,
 )
 from strandline.scan.sources.cells import Leaf, cells, leaves
+from strandline.scan.sources.listing_parts import ListingPart
 from strandline.scan.sources.stat_cache import RACY_MARGIN_NS
 from strandline.scan.sources.tables import format_locator, parse_locator
 from tests.scan.sources.helpers import left_out, listed, locators, problems
@@ -432,3 +433,24 @@ def test_a_table_that_is_not_there_is_an_error_with_a_hint(tmp_path: Path) -> No
 @given(st.binary().filter(lambda path: b"\0" not in path), st.integers(0, 2**32 - 1))
 def test_locators_are_read_back(path: bytes, group: int) -> None:
     assert parse_locator(format_locator(path, group)) == (path, group)
+
+
+def test_parts_of_a_table_in_which_nothing_would_be_scanned_are_an_error(tmp_path: Path) -> None:
+    """The first part finds it out for all of them; where another part has the column, it is none."""
+    table = tmp_path / "table"
+    (table / "a").mkdir(parents=True)
+    (table / "notes").write_text("not a table")
+    source = TableSource.at(f"parquet:{table}", columns=["text"])
+    first, last = ListingPart(b"", b"b/"), ListingPart(b"b/", None)
+
+    def rows(part: ListingPart) -> int:
+        return sum(len(batch) for batch in source.list_part(part, lambda _: None))
+
+    with pytest.raises(InputUnusable, match="no Parquet file"):
+        rows(first)
+    pq.write_table(pa.table({"other": ["x"]}), table / "a" / "1.parquet")
+    with pytest.raises(InputUnusable, match="column text"):
+        rows(first)
+    (table / "b").mkdir()
+    pq.write_table(pa.table({"text": ["x"]}), table / "b" / "1.parquet")
+    assert (rows(first), rows(last)) == (1, 1)

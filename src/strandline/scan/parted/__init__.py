@@ -6,7 +6,8 @@ memory of the driver grows with chunks of items (of 4,096 in a manifest, 50,000 
 **How.**
 
     cut       each source says where its listing is cut (`sources.listing_parts`); a listing that was cut before is cut
-              at the same places, so that a part meets exactly the rows that the last inventory has of it
+              at the same places, so that a part meets exactly the rows that the last inventory has of it; a part
+              that is too large ends early (of files, of a bucket), and what is left is listed in the next round
     plan      a task lists a part, joins it with those rows in the order of both, and asks the ledger about the rest; it
               writes the items to scan as chunks of the manifest, and all items as chunks of the plan
     run       the driver puts the chunks of all parts together, in order: that is the manifest; shards are ranges of it
@@ -27,6 +28,8 @@ that died are found by a note and deleted after a day (`run.orphan_manifests`).
 **Trade-offs.** The last inventory is joined by range, the ledger is asked by key: tasks of a first scan ask for every
 item. After an interrupted scan of files each task reads all its notes of read versions. A source that cannot be cut is
 one part, listed by one task with the memory that the driver would need. A part holds its items in memory, compressed.
+Rounds wait for their slowest part. Of a source that is cut otherwise than before (a bucket, then an inventory of it)
+each part looks at all rows of the last inventory.
 """
 
 __all__ = ()

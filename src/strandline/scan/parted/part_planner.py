@@ -5,6 +5,10 @@ Invariants: an item is decided as `plan.planner` decides it; a chunk is durable 
 
 import secrets
 from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
 
 from strandline.pipeline.state import Put
 from strandline.pipeline.stores import Stores
@@ -17,8 +21,14 @@ from strandline.scan.plan.read_versions import ReadVersions, stat_cache
 from strandline.scan.request import ScanRequest
 from strandline.scan.run.manifest import format_chunk_key, write_chunks
 from strandline.scan.settle.sums import Summing, Sums
-from strandline.scan.sources.listing_parts import list_part
+from strandline.scan.sources import Source
+from strandline.scan.sources.listing_parts import ListingPart, SplitSource, list_part, rest_of
 from strandline.scan.sources.row_index import RowIndex
+
+PART_ROWS_MAX = 200_000
+"""A part with more rows is cut again: at once, where its source can, or by the next scan."""
+SPLITS = 8
+"""Parts of what is left of a part that was too large."""
 
 
 def plan_part(request: ScanRequest, task: PlanTask) -> PlannedPart:
@@ -29,14 +39,29 @@ def plan_part(request: ScanRequest, task: PlanTask) -> PlannedPart:
             stores, request, task.parked, task.is_new, known=known, bases=task.bases, probes_share=task.tasks
         )
         source = request.sources[task.source]
-        for batch in list_part(source, task.part, lambda _: None):
+        end: bytes | None = None
+        for batch in _listed(source, task.part):
             planner.add(task.source, source, batch)
+            end = rest_of(batch)
         plan = planner.plan()
-        done = PlannedPart(task, plan.items, plan.todo_items, plan.todo_bytes, dict(plan.counts), dict(plan.left_out))
+        rest: tuple[ListingPart, ...] = ()
+        if end is not None and isinstance(source, SplitSource):
+            rest = tuple(source.split(ListingPart(end, task.part.end), SPLITS))
+            task = replace(task, part=ListingPart(task.part.start, end))
+        done = PlannedPart(
+            task, plan.items, plan.todo_items, plan.todo_bytes, dict(plan.counts), dict(plan.left_out), rest=rest
+        )
         if plan.is_same and task.is_aligned:
-            return _with(done, sums=_sums(stores, request, task, plan, known))
+            return replace(done, sums=_sums(stores, request, task, plan, known))
         chunks = tuple(write_chunks(stores.state, request.tenant, task.manifest, plan.todo()))
-        return _with(done, manifest=chunks, planned=_written(stores, request, task, plan))
+        return replace(done, manifest=chunks, planned=_written(stores, request, task, plan))
+
+
+def _listed(source: Source, part: ListingPart) -> Iterator[pa.RecordBatch]:
+    """List a part; one that has too many items may end sooner."""
+    if isinstance(source, SplitSource):
+        return source.list_some(part, lambda _: None, PART_ROWS_MAX)
+    return list_part(source, part, lambda _: None)
 
 
 def known_rows(stores: Stores, request: ScanRequest, parts: tuple[InventoryPart, ...]) -> RowIndex:
@@ -58,7 +83,3 @@ def _written(stores: Stores, request: ScanRequest, task: PlanTask, plan: Plan) -
         ids.append(secrets.randbits(63))
         stores.state.apply_batch(request.tenant, [Put(format_chunk_key(task.plan, ids[-1]), format_table(table))])
     return tuple(ids)
-
-
-def _with(part: PlannedPart, **fields: object) -> PlannedPart:
-    return PlannedPart(**{**vars(part), **fields})

@@ -51,7 +51,10 @@ class PlanTask:
 
 @dataclass(frozen=True)
 class PlannedPart:
-    """A part that was planned: counts, and the ids of its chunks; one that is the same has its sums instead."""
+    """A part that was planned: counts, and the ids of its chunks; one that is the same has its sums instead.
+
+    One that was too large ended sooner, as its task's `part` says; `rest` are the parts of what is left of it.
+    """
 
     task: PlanTask
     items: int
@@ -62,6 +65,7 @@ class PlannedPart:
     manifest: tuple[WrittenChunk, ...] = ()
     planned: tuple[int, ...] = ()
     sums: Sums | None = None
+    rest: tuple[ListingPart, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,12 @@ def bounds_of(part: InventoryPart) -> tuple[int | None, ListingPart]:
     return part.source, ListingPart(bytes.fromhex(part.start), None if part.end is None else bytes.fromhex(part.end))
 
 
-def known_parts(parts: Sequence[InventoryPart], source: int, part: ListingPart) -> tuple[InventoryPart, ...]:
-    """Return the parts of an inventory that may have items of a part."""
+def known_parts(
+    parts: Sequence[InventoryPart], source: int, part: ListingPart, *, are_like: bool = True
+) -> tuple[InventoryPart, ...]:
+    """Return the parts of an inventory that may have items of a part; all of the source if bounds are not alike."""
     return tuple(
-        one for one in parts if one.source is None or (one.source == source and bounds_of(one)[1].overlaps(part))
+        one
+        for one in parts
+        if one.source is None or (one.source == source and (not are_like or bounds_of(one)[1].overlaps(part)))
     )

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from typing import NamedTuple
 
 from strandline.errors import Conflict
 from strandline.pipeline.stores import Stores
@@ -22,7 +23,7 @@ from strandline.scan.inventory import (
     touch_inventory,
 )
 from strandline.scan.owner_rules import keep_owner_rules
-from strandline.scan.parted.part_planner import plan_part
+from strandline.scan.parted.part_planner import PART_ROWS_MAX, plan_part
 from strandline.scan.parted.part_settler import settle_part
 from strandline.scan.parted.part_tasks import (
     NewRows,
@@ -42,12 +43,10 @@ from strandline.scan.run.manifest import delete_numbered, manifest_of
 from strandline.scan.run.orphan_manifests import forget_manifest, record_manifest
 from strandline.scan.settle.outcome import Outcome, inventory_head, outcome_of
 from strandline.scan.settle.sums import Sums
-from strandline.scan.sources.listing_parts import ListingPart, PartedSource, listing_parts
+from strandline.scan.sources.listing_parts import ListingPart, PartedSource, cut_of, fit_together, listing_parts
 from strandline.scan.workers import PartWorkers
 
 FIRST_PARTS = 256
-PART_ROWS_MAX = 200_000
-"""A part with more rows is cut again."""
 
 
 def plan_parts(
@@ -62,21 +61,50 @@ def plan_parts(
     manifest, number = secrets.randbits(63), secrets.randbits(63)
     for one in (manifest, number):
         record_manifest(stores.state, request.tenant, request.digest, one, time.time_ns())
-    before = find_inventory(stores.state, request.tenant, request.inputs_digest)
+    before = _last(stores, request)
     bases = tuple(usable_bases(stores, request.tenant, request.policy.record))
     cut = _cut(request, before)
     known = () if before is None else before.stored_parts
-    tasks = [
-        PlanTask(source, part, known_parts(known, source, part), manifest, number, bases, parked, is_new, len(cut))
-        for source, part in cut
-    ]
+    fits = [fit_together(source, _last_parts(before, at)) for at, source in enumerate(request.sources)]
     parts: list[PlannedPart] = []
-    items = 0
-    for done in workers.map_parts(plan_part, request, tasks):
-        parts.append(done)
-        items += done.items
-        tell(items)
+    items, first = 0, len(cut)
+    while cut:  # again with what was left of parts that were too large
+        tasks = [
+            PlanTask(
+                source,
+                part,
+                known_parts(known, source, part, are_like=fits[source]),
+                manifest,
+                number,
+                bases,
+                parked,
+                is_new,
+                first,
+            )
+            for source, part in cut
+        ]
+        cut = []
+        for done in workers.map_parts(plan_part, request, tasks):
+            parts.append(done)
+            cut += [(done.task.source, part) for part in done.rest]
+            items += done.items
+            tell(items)
+    parts.sort(key=lambda done: (done.task.source, done.task.part.start))
     return _together(parts, manifest, number)
+
+
+class CutSource(NamedTuple):
+    """A source's name, the number of parts of its listing, and how they are cut, or why there is one."""
+
+    name: str
+    parts: int
+    cut: str
+
+
+def cut_sources(stores: Stores, request: ScanRequest) -> list[CutSource]:
+    """Return how tasks would list the sources of a large scan; some are asked for a few of their items."""
+    counts = Counter(number for number, _ in _cut(request, _last(stores, request)))
+    return [CutSource(source.name, counts[number], cut_of(source)) for number, source in enumerate(request.sources)]
 
 
 def settle_parts(
@@ -119,16 +147,26 @@ def discard_plan(stores: Stores, request: ScanRequest, plan: PartedPlan) -> None
         forget_manifest(stores.state, request.tenant, request.digest, number)
 
 
+def _last(stores: Stores, request: ScanRequest) -> Inventory | None:
+    return find_inventory(stores.state, request.tenant, request.inputs_digest)
+
+
 def _cut(request: ScanRequest, before: Inventory | None) -> list[tuple[int, ListingPart]]:
     """Return the parts of all sources, in order: those of the last inventory, unless one has grown too large."""
     cut: list[tuple[int, ListingPart]] = []
     for number, source in enumerate(request.sources):
         last = [] if before is None else [one for one in before.parts if one.source == number]
-        is_usable = last and (max(one.rows for one in last) <= PART_ROWS_MAX or not isinstance(source, PartedSource))
-        count = max(FIRST_PARTS, 2 * sum(one.rows for one in last) // PART_ROWS_MAX)
-        parts = [bounds_of(one)[1] for one in last] if is_usable else listing_parts(source, count)
+        parts = _last_parts(before, number)
+        is_small = bool(last) and max(one.rows for one in last) <= PART_ROWS_MAX
+        if not (parts and fit_together(source, parts) and (is_small or not isinstance(source, PartedSource))):
+            count = max(FIRST_PARTS, 2 * sum(one.rows for one in last) // PART_ROWS_MAX)
+            parts = list(listing_parts(source, count))
         cut += [(number, part) for part in parts]
     return cut
+
+
+def _last_parts(before: Inventory | None, source: int) -> list[ListingPart]:
+    return [] if before is None else [bounds_of(one)[1] for one in before.parts if one.source == source]
 
 
 def _together(parts: Sequence[PlannedPart], manifest: int, number: int) -> PartedPlan:

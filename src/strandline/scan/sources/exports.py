@@ -77,6 +77,8 @@ class ExportSource:
             instance = connector_instance_id(f"{kind.word}\0{site}".encode(errors="surrogateescape"))
             return cls(files.path, kind, name or files.path, instance, excludes or PathGlobs(), size_max)
 
+    cut = "one part: records of the XML are known by the stream before them"
+
     @property
     def tag(self) -> str:
         """Return the kind of source."""

@@ -11,6 +11,7 @@ the same before and after, or it is done again, once. Bytes beyond the size limi
 
 import os
 import stat
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,7 +42,7 @@ from strandline.scan.sources.git_repository import (
     format_locator,
     parse_locator,
 )
-from strandline.scan.sources.listing_parts import WHOLE, ListingPart, parts_at
+from strandline.scan.sources.listing_parts import WHOLE, ListingPart, ending_at
 from strandline.scan.sources.source import SIZE_MAX, Content, ItemReader, Part, Row, Tell, batches, path_text
 from strandline.scan.sources.stat_cache import format_stat, vouching
 from strandline.scan.sources.walk import Walk, folder_bounds, one_file, walk
@@ -66,6 +67,8 @@ class FileSource:
     ours: frozenset[bytes]
     size_max: int
     repository: Repository | None = None
+
+    cut = "ranges of paths, cut at folders and at names within a large folder, and again while they are listed"
 
     @classmethod
     def at(
@@ -138,17 +141,27 @@ class FileSource:
 
     def listing_parts(self, count: int) -> Sequence[ListingPart]:
         """Return ranges of paths."""
+        return self.split(WHOLE, count)
+
+    def split(self, part: ListingPart, count: int) -> Sequence[ListingPart]:
+        """Return ranges of the paths of a range."""
         if self.only is not None:
-            return (WHOLE,)
-        bounds = folder_bounds(self._walk(WHOLE), count)
+            return (part,)
+        bounds = [one for one in folder_bounds(self._walk(part), count) if part.has(one) and one != part.start]
         step = max(1, len(bounds) // count)
-        return parts_at(bounds[::step])
+        return part.cut_at(bounds[::step])
 
     def list_part(self, part: ListingPart, tell: Tell) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range of paths."""
+        return self.list_some(part, tell, sys.maxsize)
+
+    def list_some(self, part: ListingPart, tell: Tell, items_max: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range of paths, or of its beginning if there are more than so many."""
         counts: Counter[str] = Counter()
-        rows = self.rows(counts, part)
-        return batches(rows if self.repository is None else self._in_repository(rows), tell, counts)
+        rest: list[bytes] = []
+        rows = self.rows(counts, part, items_max, rest)
+        for batch in batches(rows if self.repository is None else self._in_repository(rows), tell, counts):
+            yield ending_at(batch, rest[0] if rest else None)
 
     def _in_repository(self, rows: Iterable[list[Row]]) -> Iterator[list[Row]]:
         begin = self.locator_begin
@@ -159,8 +172,14 @@ class FileSource:
         """Return what stands before the path below the root in every locator."""
         return b"" if self.repository is None else format_locator(self.repository.identity, self.prefix)
 
-    def rows(self, counts: Counter[str], part: ListingPart = WHOLE) -> Iterator[list[Row]]:
-        """Yield the rows of the tree in groups, and count excluded paths.
+    def rows(
+        self,
+        counts: Counter[str],
+        part: ListingPart = WHOLE,
+        rows_max: int = sys.maxsize,
+        rest: list[bytes] | None = None,
+    ) -> Iterator[list[Row]]:
+        """Yield the rows of the tree in groups, and count excluded paths; `rest` as in `walk`.
 
         A root that cannot be listed is an error.
         """
@@ -169,7 +188,7 @@ class FileSource:
         except OSError as error:
             raise _refused(self.root, error) from error
         what = self._walk(part)
-        return walk(what, counts) if self.only is None else one_file(what, self.only, counts)
+        return walk(what, counts, rows_max, rest) if self.only is None else one_file(what, self.only, counts)
 
     def _walk(self, part: ListingPart) -> Walk:
         return Walk(os.path.join(self.root, b""), self.ours, self.excludes, self.size_max, part)

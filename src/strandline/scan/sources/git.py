@@ -65,6 +65,7 @@ class GitSource:
     size_max: int
 
     tag = TAG
+    cut = "one part: which commits have a path is known only behind the walk over the whole history"
     view = HISTORY
 
     @classmethod

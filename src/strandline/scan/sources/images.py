@@ -110,6 +110,7 @@ class ImageSource:
     size_max: int
 
     tag = "image"
+    cut = "one part: layers are streams, and which files a later one hides is known at their end"
     is_part = True
 
     @classmethod

@@ -11,7 +11,7 @@ read, is a problem as a whole; a journal that was created again is another journ
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
@@ -24,6 +24,7 @@ from strandline.lazy_imports import deferred
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
 from strandline.protocol.canonical import Plain
 from strandline.scan.sources.errors import InputMissing, InputUnusable, ItemProblem, Problem
+from strandline.scan.sources.listing_parts import WHOLE, ListingPart, block_parts, blocks_in
 from strandline.scan.sources.source import Content, ItemReader, Part, Row, Tell, batches, path_text
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class JournalSource:
     instance: ConnectorInstanceId
 
     tag = "journal"
+    cut = "ranges of blocks of offsets"
     is_part = False
 
     @classmethod
@@ -82,12 +84,25 @@ class JournalSource:
 
     def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
         """Yield the blocks that can be read now, in the order of offsets; a size is estimated from the segments."""
+        return self.list_part(WHOLE, tell)
+
+    def listing_parts(self, count: int) -> Sequence[ListingPart]:
+        """Return ranges of blocks."""
+        first, next_ = self._offsets()
+        return block_parts(first // BLOCK_OFFSETS, -(-next_ // BLOCK_OFFSETS), count, format_block)
+
+    def list_part(self, part: ListingPart, tell: Tell) -> Iterator[pa.RecordBatch]:
+        """Yield the blocks of a range."""
+        return batches(self._rows(*self._offsets(), part), tell, {})
+
+    def _offsets(self) -> tuple[int, int]:
+        """Return the offsets that can be read now."""
         with journal.JournalReader.open(os.fsdecode(self.folder)) as reader:
             identity, first, next_ = reader.identity, reader.first_offset, reader.next_offset
         if identity != self.identity:
             hint = "give the source a new name: the offsets of the new journal are others"
             raise InputUnusable(shown(path_text(self.folder)), "the folder holds another journal now", hint=hint)
-        return batches(self._rows(first, next_), tell, {})
+        return first, next_
 
     def open(self) -> AbstractContextManager[ItemReader]:
         """Return a reader of blocks."""
@@ -106,9 +121,9 @@ class JournalSource:
         """Return the version of a block from its readable offsets."""
         return b"blk:%d:%d:%s" % (first, next_, self.identity.hex().encode())
 
-    def _rows(self, first: int, next_: int) -> Iterator[Row]:
+    def _rows(self, first: int, next_: int, part: ListingPart) -> Iterator[Row]:
         each = _stored_bytes(self.folder) // max(1, next_ - first)
-        for block in range(first // BLOCK_OFFSETS, -(-next_ // BLOCK_OFFSETS)):
+        for block in blocks_in(part, first // BLOCK_OFFSETS, -(-next_ // BLOCK_OFFSETS), parse_block):
             begin, end = _within(block, first, next_)
             yield format_block(block), self.version(begin, end), each * (end - begin), None, None, None
 

@@ -4,7 +4,8 @@
     version     "etag:<ETag>:<size>", or "time:<seconds>:<size>" for a store without ETags
 
 The instance is the bucket (with the endpoint, if it is not the provider's own), and locators are whole keys: a scan of
-a prefix and one of the bucket have the same items. A listing comes from the store, or from an S3 Inventory.
+a prefix and one of the bucket have the same items. A listing comes from the store, or from an S3 Inventory. That of a
+store is cut into ranges of keys (`key_ranges`).
 
 Invariants: an unchanged object is never fetched; an object that was replaced after its listing is scanned as it is now,
 under its version of now; one that is gone, or that the login may not read, is a problem of that item. A store that does
@@ -12,8 +13,9 @@ not answer ends the scan, which resumes: its objects are not marked as failed. N
 """
 
 import os
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ import pyarrow as pa
 from strandline.detect.locations import shown
 from strandline.errors import InvalidInput
 from strandline.objects import (
+    BrowsableObjects,
     InvalidObjectKey,
     KeyUnlistable,
     MemoryObjects,
@@ -32,14 +35,18 @@ from strandline.objects import (
     ObjectInfo,
     ObjectStore,
     StoreRefused,
+    browsable,
     open_objects,
 )
+from strandline.objects.addresses import UNSORTED_BUCKETS
 from strandline.objects.keys import is_key
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
 from strandline.protocol.canonical import Plain
 from strandline.scan.path_globs import PathGlobs
 from strandline.scan.sources.errors import UNKNOWN_VERSION, InputMissing, Problem
-from strandline.scan.sources.s3_inventory import S3Inventory
+from strandline.scan.sources.key_ranges import Placed, is_a_key, key_bounds, list_range
+from strandline.scan.sources.listing_parts import WHOLE, ListingPart, ending_at
+from strandline.scan.sources.s3_inventory import FILE_MARK, S3Inventory
 from strandline.scan.sources.source import SIZE_MAX, Content, ItemReader, Part, Row, Tell, batches
 
 SCHEMES = ("s3://", "gs://", "az://", "memory://")
@@ -84,6 +91,15 @@ class ObjectSource:
 
     tag = "object"
 
+    @property
+    def cut(self) -> str:
+        """Return how the listing is cut."""
+        if self.inventory is not None:
+            return "the data files of the inventory"
+        if self.bucket.endswith(UNSORTED_BUCKETS):
+            return "one part: a directory bucket is listed in no order"
+        return "ranges of keys, cut at sampled keys or at folders, and again while they are listed"
+
     @classmethod
     def at(
         cls,
@@ -126,6 +142,40 @@ class ObjectSource:
         counts: Counter[str] = Counter()
         return batches(self._rows(counts), tell, counts)
 
+    def listing_parts(self, count: int) -> Sequence[ListingPart]:
+        """Return ranges of keys, or the files of the inventory."""
+        if self.inventory is None:
+            return self.split(WHOLE, count)
+        with self._inventory(self.inventory) as (_, inventory):
+            return WHOLE.cut_at(inventory.bounds)
+
+    def fits(self, parts: Sequence[ListingPart]) -> bool:
+        """Return whether parts are ranges of keys, or with an inventory the files of this one."""
+        if self.inventory is not None:
+            return list(parts) == list(self.listing_parts(0))
+        return not any(part.start.startswith(FILE_MARK) for part in parts)
+
+    def split(self, part: ListingPart, count: int) -> Sequence[ListingPart]:
+        """Return ranges of the keys of a range."""
+        if self.inventory is not None or self.bucket.endswith(UNSORTED_BUCKETS):
+            return (part,)
+        with opened(self.bucket) as store:
+            return part.cut_at(key_bounds(browsable(store), self._folder, part, count))
+
+    def list_part(self, part: ListingPart, tell: Tell) -> Iterator[pa.RecordBatch]:
+        """Yield the objects of a range of keys."""
+        return self.list_some(part, tell, sys.maxsize)
+
+    def list_some(self, part: ListingPart, tell: Tell, items_max: int) -> Iterator[pa.RecordBatch]:
+        """Yield the objects of a range of keys, or of its beginning if there are more than so many."""
+        counts: Counter[str] = Counter()
+        rest: list[bytes] = []
+        if self.inventory is not None or self.bucket.endswith(UNSORTED_BUCKETS):
+            yield from batches(self._rows(counts, part), tell, counts)
+            return
+        for batch in batches(self._rows_of(part, counts, items_max, rest), tell, counts):
+            yield ending_at(batch, rest[0] if rest else None)
+
     @contextmanager
     def open(self) -> Iterator[ItemReader]:
         """Return a reader of objects."""
@@ -136,40 +186,83 @@ class ObjectSource:
         """Return the key."""
         return locator.decode()
 
-    def _rows(self, counts: Counter[str]) -> Iterator[Row]:
-        with opened(self.bucket) as store:
-            for info in self._listed(store, counts):
-                if self.excludes.leaving_out(info.key) is not None:
-                    counts[EXCLUDED] += 1
-                elif not info.size:  # nothing to scan; consoles keep such objects for folders, whose keys end with "/"
-                    counts[EMPTY] += 1
-                else:
-                    yield self._row(info)
+    @property
+    def _folder(self) -> str:
+        return f"{self.prefix}/" if self.prefix else ""
 
-    def _row(self, info: ObjectInfo) -> Row:
+    def _rows(self, counts: Counter[str], part: ListingPart = WHOLE) -> Iterator[Row]:
+        with opened(self.bucket) as store:
+            for info in self._listed(store, counts, part):
+                yield from self._row(info, counts)
+
+    def _rows_of(self, part: ListingPart, counts: Counter[str], items_max: int, rest: list[bytes]) -> Iterator[Row]:
+        """Yield the rows of a range; `rest` gets the place from which on nothing was listed."""
+        with opened(self.bucket) as opened_store:
+            store = browsable(opened_store)
+            last, listed = b"", 0
+            for place, info in self._ranged(store, part):
+                if listed >= items_max and place > last and is_a_key(last) and store.head(last.decode()) is not None:
+                    rest.append(last + b"\0")
+                    return
+                yield from self._row(info, counts)
+                last, listed = max(last, place), listed + 1
+
+    def _ranged(self, store: BrowsableObjects, part: ListingPart) -> Iterator[Placed]:
+        """Yield the objects of a range; with the first one it is found out that there is nothing at all."""
+        found = False
+        with _hint_at_keys():
+            for one in list_range(store, self._folder, part):
+                found = True
+                yield one
+            if part.start or found or next(store.list(self._folder), None) is not None:
+                return
+        for info in self._only(store):
+            yield Placed(info.key.encode(), info)
+
+    def _row(self, info: ObjectInfo, counts: Counter[str]) -> Iterator[Row]:
+        """Yield the row of an object, or count it."""
+        if self.excludes.leaving_out(info.key) is not None:
+            counts[EXCLUDED] += 1
+            return
+        if not info.size:  # nothing to scan; consoles keep such objects for folders, whose keys end with "/"
+            counts[EMPTY] += 1
+            return
         locator, version = info.key.encode(errors="surrogateescape"), format_version(info)
         problem = Problem.TOO_LARGE if info.size > self.size_max else None if is_key(info.key) else Problem.BAD_NAME
-        return locator, version, info.size, None, None, problem
+        yield locator, version, info.size, None, None, problem
 
-    def _listed(self, store: ObjectStore, counts: Counter[str]) -> Iterator[ObjectInfo]:
+    def _listed(self, store: ObjectStore, counts: Counter[str], part: ListingPart) -> Iterator[ObjectInfo]:
         if self.inventory is not None:
-            yield from self._inventoried(self.inventory, counts)
+            yield from self._inventoried(self.inventory, counts, part)
             return
         found = False
-        try:
-            for info in store.list(f"{self.prefix}/" if self.prefix else ""):
+        with _hint_at_keys():
+            for info in store.list(self._folder):
                 found = True
                 yield info
-        except KeyUnlistable as error:
-            error.hint = "scan a prefix beside it, or with --inventory, which leaves only such keys out and says so"
-            raise
-        if not found and self.prefix:
-            one = store.head(self.prefix)
-            if one is None:
-                raise _nothing_there(self.name)
-            yield one
+        if not found:
+            yield from self._only(store)
 
-    def _inventoried(self, address: str, counts: Counter[str]) -> Iterator[ObjectInfo]:
+    def _only(self, store: ObjectStore) -> Iterator[ObjectInfo]:
+        """Yield the one object that the prefix is the key of."""
+        if not self.prefix:
+            return
+        one = store.head(self.prefix)
+        if one is None:
+            raise _nothing_there(self.name)
+        yield one
+
+    def _inventoried(self, address: str, counts: Counter[str], part: ListingPart) -> Iterator[ObjectInfo]:
+        with self._inventory(address) as (store, inventory):
+            for info in inventory.objects(store, counts, part):
+                if not self.prefix or info.key == self.prefix or info.key.startswith(f"{self.prefix}/"):
+                    yield info
+                else:
+                    counts[OUTSIDE] += 1
+
+    @contextmanager
+    def _inventory(self, address: str) -> Iterator[tuple[ObjectStore, S3Inventory]]:
+        """Read a manifest; its bucket is open within the context."""
         bucket, _, key = address.removeprefix("s3://").partition("/")
         with opened(f"s3://{bucket}") as store:
             inventory = S3Inventory.read(store, key)
@@ -178,11 +271,7 @@ class ObjectSource:
                     f"{address} lists s3://{inventory.source_bucket}, not {self.bucket}",
                     hint=f"scan s3://{inventory.source_bucket}, or give the inventory of {self.bucket}",
                 )
-            for info in inventory.objects(store, counts):
-                if not self.prefix or info.key == self.prefix or info.key.startswith(f"{self.prefix}/"):
-                    yield info
-                else:
-                    counts[OUTSIDE] += 1
+            yield store, inventory
 
 
 class ObjectReader:
@@ -235,6 +324,15 @@ class ObjectReader:
             raise Problem.BAD_NAME.error() from None
         except StoreRefused as error:
             raise Problem.PERMISSION_DENIED.error(UNKNOWN_VERSION) from error
+
+
+@contextmanager
+def _hint_at_keys() -> Iterator[None]:
+    try:
+        yield
+    except KeyUnlistable as error:
+        error.hint = "scan a prefix beside it, or with --inventory, which leaves only such keys out and says so"
+        raise
 
 
 def _nothing_there(name: str) -> InputMissing:

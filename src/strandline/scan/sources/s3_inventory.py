@@ -24,11 +24,13 @@ from typing import IO, TYPE_CHECKING, Any, Self
 from urllib.parse import unquote_plus
 
 import pyarrow as pa
+from blake3 import blake3
 
 from strandline.errors import InvalidInput
 from strandline.lazy_imports import deferred
 from strandline.objects import ObjectInfo, ObjectStore
 from strandline.scan.sources.errors import InputMissing, InputUnusable
+from strandline.scan.sources.listing_parts import WHOLE, ListingPart
 
 if TYPE_CHECKING:
     import pyarrow.orc as po
@@ -37,6 +39,7 @@ else:  # most scans read no inventory
     po, pq = deferred("pyarrow.orc"), deferred("pyarrow.parquet")
 
 OLDER_VERSIONS, DELETE_MARKERS = "older versions", "delete markers"
+FILE_MARK = b"\xff"
 MANIFEST_BYTES_MAX = 64 << 20
 _PIECE_BYTES = 8 << 20
 _BATCH_ROWS = 10_000
@@ -89,9 +92,20 @@ class S3Inventory:
         files = tuple(InventoryFile(one["key"], int(one["size"]), one["MD5checksum"]) for one in manifest["files"])
         return cls(address, manifest["sourceBucket"], manifest["fileFormat"], columns, files)
 
-    def objects(self, store: ObjectStore, counts: Counter[str]) -> Iterator[ObjectInfo]:
+    @property
+    def bounds(self) -> list[bytes]:
+        """Return the bounds of parts that have a file each: no key begins with their first byte."""
+        digest = blake3(json.dumps([self.address, [file.md5 for file in self.files]]).encode()).digest(8)
+        return [FILE_MARK + digest + number.to_bytes(4) for number in range(1, len(self.files))]
+
+    def files_of(self, part: ListingPart) -> tuple[InventoryFile, ...]:
+        """Return the files of a part."""
+        first = int.from_bytes(part.start[-4:]) if part.start else 0
+        return self.files[first : None if part.end is None else int.from_bytes(part.end[-4:])]
+
+    def objects(self, store: ObjectStore, counts: Counter[str], part: ListingPart = WHOLE) -> Iterator[ObjectInfo]:
         """Yield the latest versions of objects, in the order of the files; count the other rows."""
-        for file in self.files:
+        for file in self.files_of(part):
             with _downloaded(store, file) as data:
                 try:
                     for row in self._rows(data):

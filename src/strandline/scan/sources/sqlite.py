@@ -71,6 +71,7 @@ class SqliteSource:
     size_max: int
 
     tag = "sqlite"
+    cut = "one part: 65,536 rows are an item, so that even large databases have few"
     is_part = False
 
     @classmethod

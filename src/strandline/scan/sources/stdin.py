@@ -94,6 +94,7 @@ class StdinSource:
     """Names what this process read; another process has no such name."""
 
     tag = "stdin"
+    cut = "one part: it is one item"
     is_part = False
 
     @classmethod

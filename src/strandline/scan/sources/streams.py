@@ -14,7 +14,7 @@ stream that was made again is another stream; user and password of the address a
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
@@ -27,6 +27,7 @@ from strandline.lazy_imports import deferred
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
 from strandline.protocol.canonical import Plain
 from strandline.scan.sources.errors import InputUnusable, Problem
+from strandline.scan.sources.listing_parts import WHOLE, ListingPart, block_parts, blocks_in
 from strandline.scan.sources.source import Content, ItemReader, Part, Row, Tell, batches
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class StreamSource:
     instance: ConnectorInstanceId
 
     tag = "stream"
+    cut = "ranges of blocks of sequences"
     is_part = False
 
     @classmethod
@@ -94,6 +96,19 @@ class StreamSource:
 
     def list_items(self, tell: Tell) -> Iterator[pa.RecordBatch]:
         """Yield the blocks that the stream holds now, in the order of sequences; a size is estimated."""
+        return self.list_part(WHOLE, tell)
+
+    def listing_parts(self, count: int) -> Sequence[ListingPart]:
+        """Return ranges of blocks."""
+        state = self._state()
+        first, end = state.first // BLOCK_SEQUENCES, state.last // BLOCK_SEQUENCES + 1
+        return block_parts(first, end, count, format_block)
+
+    def list_part(self, part: ListingPart, tell: Tell) -> Iterator[pa.RecordBatch]:
+        """Yield the blocks of a range."""
+        return batches(self._rows(self._state(), part), tell, {})
+
+    def _state(self) -> "StreamState":
         state = nats.stream_state(self.settings, self.stream)
         if state.retention != "limits":
             raise InputUnusable(
@@ -101,7 +116,7 @@ class StreamSource:
                 f"it keeps messages by {state.retention}: a reader would be one more consumer that decides",
                 hint="make a stream that is kept by limits with this one as its source, and scan that",
             )
-        return batches(self._rows(state), tell, {})
+        return state
 
     def open(self) -> AbstractContextManager[ItemReader]:
         """Return a reader of blocks."""
@@ -116,11 +131,11 @@ class StreamSource:
         begin, end = within(block, state)
         return f"seq:{begin}:{end}:{state.created}".encode()
 
-    def _rows(self, state: "StreamState") -> Iterator[Row]:
+    def _rows(self, state: "StreamState", part: ListingPart) -> Iterator[Row]:
         if not state.messages:
             return
         each = state.stored_bytes // max(1, state.last + 1 - state.first)
-        for block in range(state.first // BLOCK_SEQUENCES, state.last // BLOCK_SEQUENCES + 1):
+        for block in blocks_in(part, state.first // BLOCK_SEQUENCES, state.last // BLOCK_SEQUENCES + 1, parse_block):
             begin, end = within(block, state)
             yield format_block(block), self.version(state, block), each * (end - begin), None, None, None
 

@@ -31,6 +31,7 @@ from strandline.protocol.canonical import Plain
 from strandline.scan.path_globs import PathGlobs
 from strandline.scan.sources.errors import InputUnusable, ItemProblem, Problem, stat_version
 from strandline.scan.sources.files import FileSource
+from strandline.scan.sources.listing_parts import WHOLE, ListingPart
 from strandline.scan.sources.parquet import Choice, Group, TableFile, begins_as_parquet
 from strandline.scan.sources.source import (
     ADDRESS_MAX,
@@ -71,6 +72,7 @@ class TableSource:
     choice: Choice
 
     tag = "table"
+    cut = "ranges of paths of files, cut at folders and at names"
     is_part = False
 
     @classmethod
@@ -111,6 +113,15 @@ class TableSource:
         counts: Counter[str] = Counter()
         return batches(self._rows(counts), tell, counts)
 
+    def listing_parts(self, count: int) -> Sequence[ListingPart]:
+        """Return ranges of paths."""
+        return self.files.listing_parts(count)
+
+    def list_part(self, part: ListingPart, tell: Tell) -> Iterator[pa.RecordBatch]:
+        """Yield the row groups of a range of paths; the first part finds out whether the table is one at all."""
+        counts: Counter[str] = Counter()
+        return batches(self._rows(counts, part), tell, counts)
+
     def open(self) -> AbstractContextManager[ItemReader]:
         """Return a reader of row groups."""
         return nullcontext(GroupReader(self))
@@ -124,10 +135,12 @@ class TableSource:
         """Open one of the files."""
         return TableFile(os.path.join(self.files.root, path), self.choice)
 
-    def _rows(self, counts: Counter[str]) -> Iterator[Row]:
+    def _rows(self, counts: Counter[str], part: ListingPart = WHOLE) -> Iterator[Row]:
+        if part != WHOLE and not part.start:
+            self._check_whole()
         absent = set(self.choice.columns or ())
         found = 0
-        for row in chain.from_iterable(self.files.rows(counts)):
+        for row in chain.from_iterable(self.files.rows(counts, part)):
             path, packed, problem = row[0], row[3], row[5]
             if problem not in (None, Problem.TOO_LARGE):
                 yield format_locator(path, 0), stat_version(packed), None, packed, None, problem
@@ -144,6 +157,25 @@ class TableSource:
                     absent.clear()  # its columns are unknown
                     yield format_locator(path, 0), error.version, None, packed, None, error.code.value
             found += 1
+        if part == WHOLE:
+            self._check_found(found, absent)
+
+    def _check_whole(self) -> None:
+        """Read files until it is known that something would be scanned; one part of the listing cannot tell."""
+        absent, found = set(self.choice.columns or ()), 0
+        for row in chain.from_iterable(self.files.rows(Counter())):
+            is_read = row[5] in (None, Problem.TOO_LARGE)
+            if is_read and self._not_ours(row[0]) is not None:
+                continue
+            found += 1
+            if is_read:
+                try:
+                    with self.opened(row[0]) as file:
+                        absent -= {name for _, leaf in file.chosen for name in (leaf.column, leaf.name)}
+                except ItemProblem:
+                    return  # its columns are unknown
+            if not absent:
+                return
         self._check_found(found, absent)
 
     def _check_found(self, found: int, absent: set[str]) -> None:

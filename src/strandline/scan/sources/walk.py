@@ -5,6 +5,7 @@ files are rows with a problem. Excluded paths are counted by reason.
 """
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from operator import attrgetter
@@ -45,15 +46,31 @@ class Walk(NamedTuple):
         return self.part.start <= path and (self.part.end is None or path < self.part.end)
 
 
-def walk(what: Walk, counts: Counter[str]) -> Iterator[list[Row]]:
-    """Yield the rows below the root in groups, and count excluded paths."""
+def walk(
+    what: Walk, counts: Counter[str], rows_max: int = sys.maxsize, rest: list[bytes] | None = None
+) -> Iterator[list[Row]]:
+    """Yield the rows below the root in groups, and count excluded paths.
+
+    Behind so many rows it may end; `rest` then gets the path from which on nothing was listed.
+    """
     stack = [_listed(what, b"", counts)]
+    rows = 0
     while stack:
         for found in stack[-1]:
+            end: bytes | None = None
+            if isinstance(found, bytes):
+                end = found
+            else:
+                yield found
+                rows += len(found)
+                if len(found) == BATCH_ROWS:  # nothing behind the last of them was looked at
+                    end = found[-1][0] + b"\0"
+            if rest is not None and end is not None and rows >= rows_max:
+                rest.append(end)
+                return
             if isinstance(found, bytes):
                 stack.append(_listed(what, found, counts))
                 break
-            yield found
         else:
             stack.pop()
 
@@ -65,7 +82,7 @@ def folder_bounds(what: Walk, count: int) -> list[bytes]:
         below: list[bytes] = []
         for folder in level:
             names, folders = _names(what, folder)
-            below += folders
+            below += [one for one in folders if what.reaches(one[:-1], is_folder=True)]
             bounds |= {folder + name for name in names[::BOUND_ROWS][1:]}
             if len(bounds) >= BOUNDS_MAX:
                 return sorted(bounds)
