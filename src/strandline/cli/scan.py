@@ -51,7 +51,7 @@ from strandline.findings.reports.values import Report
 from strandline.metrics.metric import HOST, MetricSource
 from strandline.pipeline.key_files import TenantUnknown
 from strandline.pipeline.stores import NoPipeline
-from strandline.scan import Outcome, ScanRequest, explain
+from strandline.scan import Outcome, ScanRequest, explain, explain_parts
 from strandline.scan import scan as run_scan
 from strandline.scan.retries import retried
 from strandline.scan.sources import Source
@@ -419,7 +419,8 @@ def _explain(request: ScanRequest, run_on: WorkerOptions, *, quiet: bool, as_jso
     with ScanProgress(quiet=quiet) as progress:
         plan = explain(request, progress.tell)
     workers, planner = run_on.explained(plan.todo_items), run_on.planner_explained(plan.items)
-    print(to_json(plan_record(plan, workers, planner))) if as_json else print_plan(plan, workers, planner)
+    parts = explain_parts(request) if run_on.plans_in_tasks(plan.items) else []
+    print(to_json(plan_record(plan, workers, planner, parts))) if as_json else print_plan(plan, workers, planner, parts)
 
 
 def _request(

@@ -1,13 +1,13 @@
 """What a scan says at its end: how much was looked at, what was not and why, and what was found."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from strandline.cli.output import Record, emit_rows
 from strandline.findings.reports.values import reason_text
 from strandline.pipeline.ledger import DoneStatus
-from strandline.scan import Outcome, Plan, explained
+from strandline.scan import CutSource, Outcome, Plan, explained
 from strandline.scan.sources import Problem
 
 NOTES_SHOWN = 10
@@ -32,7 +32,7 @@ class Counts(NamedTuple):
     open: int
 
 
-def plan_record(plan: Plan, workers: str, planner: str) -> Record:
+def plan_record(plan: Plan, workers: str, planner: str, parts: Sequence[CutSource]) -> Record:
     """Return a plan as a JSON record."""
     return {
         "items": plan.items,
@@ -42,16 +42,19 @@ def plan_record(plan: Plan, workers: str, planner: str) -> Record:
         "left_out": dict(plan.left_out),
         "workers": workers,
         "planner": planner,
+        "parts": [one._asdict() for one in parts],
     }
 
 
-def print_plan(plan: Plan, workers: str, planner: str) -> None:
+def print_plan(plan: Plan, workers: str, planner: str, parts: Sequence[CutSource]) -> None:
     """Print a plan: items by reason, the workers, and what lists and plans."""
     emit_rows(({"items": count, "why": reason.value} for reason, count in explained(plan)), as_json=False)
     print(f"{plan.todo_items:,} of {plan.items:,} items to scan, {plan.todo_bytes / 1e6:,.1f} MB")
     for what, count in plan.left_out.items():
         print(f"left out: {count:,} ({what})")
     print(f"listed and planned by: {planner}")
+    for name, count, cut in parts:
+        print(f"parts of {name}: {count:,} ({cut})")
     print(f"workers: {workers}")
 
 

@@ -67,10 +67,17 @@ class WorkerOptions:
 
     def planner_explained(self, items: int) -> str:
         """Return what would list, plan and settle a number of listed items, and why."""
-        has_tasks = not self.without_spark and (self._is_spark or _has_spark())
-        if has_tasks and is_large(items):
+        if self.plans_in_tasks(items):
             return f"tasks of Spark ({LARGE_ITEMS:,} listed items or more)"
-        return "this process" if not has_tasks else f"this process (fewer than {LARGE_ITEMS:,} listed items)"
+        return "this process" if not self._has_tasks else f"this process (fewer than {LARGE_ITEMS:,} listed items)"
+
+    def plans_in_tasks(self, items: int) -> bool:
+        """Return whether tasks would list, plan and settle a number of listed items, in parts."""
+        return self._has_tasks and is_large(items)
+
+    @property
+    def _has_tasks(self) -> bool:
+        return not self.without_spark and (self._is_spark or _has_spark())
 
     @staticmethod
     def _import() -> "Callable[..., Workers]":

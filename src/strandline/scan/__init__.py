@@ -46,10 +46,11 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from strandline.lazy_imports import lazy_names as _lazy_names
 
 if _TYPE_CHECKING:
-    from strandline.scan.driver import explain, scan
+    from strandline.scan.driver import explain, explain_parts, scan
     from strandline.scan.events import Event, Listed, NoExecutor, Planned, Resumed, StateNearby, Tell
     from strandline.scan.inventory import find_inventory, read_inventories
     from strandline.scan.local_workers import LocalWorkers
+    from strandline.scan.parted.parted_scan import CutSource
     from strandline.scan.plan.planner import Plan, Reason, explained
     from strandline.scan.request import ScanRequest
     from strandline.scan.run.progress import Progress, rates
@@ -59,6 +60,7 @@ if _TYPE_CHECKING:
     from strandline.scan.workers import Workers, WorkersBySize
 
 __all__ = [
+    "CutSource",
     "Event",
     "ItemNote",
     "Listed",
@@ -78,6 +80,7 @@ __all__ = [
     "Workers",
     "WorkersBySize",
     "explain",
+    "explain_parts",
     "explained",
     "find_inventory",
     "open_state",
@@ -90,10 +93,11 @@ __all__ = [
 __getattr__ = _lazy_names(
     __name__,
     {
-        "driver": ("explain", "scan"),
+        "driver": ("explain", "explain_parts", "scan"),
         "events": ("Event", "Listed", "NoExecutor", "Planned", "Resumed", "StateNearby", "Tell"),
         "inventory": ("find_inventory", "read_inventories"),
         "local_workers": ("LocalWorkers",),
+        "parted.parted_scan": ("CutSource",),
         "plan.planner": ("Plan", "Reason", "explained"),
         "request": ("ScanRequest",),
         "run.progress": ("Progress", "rates"),

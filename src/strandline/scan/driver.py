@@ -20,7 +20,7 @@ from strandline.scan.gc_tuning import rare_collections
 from strandline.scan.inventory import find_inventory
 from strandline.scan.local_workers import LocalWorkers
 from strandline.scan.parted.part_tasks import NewRows, PartedPlan
-from strandline.scan.parted.parted_scan import discard_plan, plan_parts, settle_parts
+from strandline.scan.parted.parted_scan import CutSource, cut_sources, discard_plan, plan_parts, settle_parts
 from strandline.scan.plan.planner import Plan, counted, plan
 from strandline.scan.plan.versions import listed_key
 from strandline.scan.request import ScanRequest
@@ -73,6 +73,12 @@ def explain(request: ScanRequest, tell: Tell = silent) -> Plan:
     """Return the plan of a scan without running it: its counts, whose memory does not grow with the items."""
     with rare_collections(), request.open_stores() as stores:
         return counted(stores, request, lambda items: tell(Listed(items)), parked_items(stores, request))
+
+
+def explain_parts(request: ScanRequest) -> list[CutSource]:
+    """Return how tasks would list the sources of a large scan."""
+    with request.open_stores() as stores:
+        return cut_sources(stores, request)
 
 
 def parked_items(stores: Stores, request: ScanRequest) -> frozenset[bytes]:
