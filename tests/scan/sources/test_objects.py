@@ -190,6 +190,32 @@ def test_no_more_is_fetched_ahead_than_the_bound(
     assert fetched.count("f1") == 1, "what was begun is not fetched twice"
 
 
+def test_objects_are_fetched_ahead_until_the_last_one_is_read(
+    address: str, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that was announced, however much more it is than the bound; the rest of memory stays free."""
+    monkeypatch.setattr(objects_module, "AHEAD_BYTES_MAX", 100)
+    fetchers: list[str] = []
+    whole = MemoryObjects.get
+
+    def get(self: MemoryObjects, key: str, **more: Any) -> Object | None:  # noqa: ANN401
+        fetchers.append(threading.current_thread().name)
+        return whole(self, key, **more)
+
+    monkeypatch.setattr(MemoryObjects, "get", get)
+    keys = [b"f%02d" % number for number in range(30)]
+    for number, key in enumerate(keys):
+        store.put(key.decode(), b"x" * (250 if number == 7 else 40))
+    with ObjectSource.at(address).open() as reader:
+        assert isinstance(reader, objects_module.ObjectReader)
+        reader.expect([(key, 250 if number == 7 else 40) for number, key in enumerate(keys)])
+        for number, key in enumerate(keys):
+            assert len(fetchers) <= number + 2, "two of them are within the bound"
+            assert len(reader.read(key, None).parts[0].data) == (250 if number == 7 else 40)  # type: ignore[index]
+    assert len(fetchers) == 30
+    assert all(name.startswith("strandline-fetch") for name in fetchers)
+
+
 # S3 Inventory
 
 

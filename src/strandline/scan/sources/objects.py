@@ -14,7 +14,7 @@ not answer ends the scan, which resumes: its objects are not marked as failed. N
 
 import os
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -275,32 +275,50 @@ class ObjectSource:
 
 
 class ObjectReader:
-    """Fetches objects, some of them before they are asked for."""
+    """Fetches objects, some of them before they are asked for: as one is read, the next is begun, within bounds."""
 
     def __init__(self, store: ObjectStore, size_max: int) -> None:
         self._store = store
         self._size_max = size_max
         self._pool = ThreadPoolExecutor(FETCHES_AT_ONCE, "strandline-fetch")
-        self._ahead: dict[bytes, Future[Content]] = {}
+        self._ahead: dict[bytes, tuple[int, Future[Content]]] = {}
+        self._ahead_bytes = 0
+        self._coming: deque[tuple[bytes, int]] = deque()
 
     def expect(self, items: Iterable[tuple[bytes, int | None]]) -> None:
         """Begin to fetch the objects that will be read next, with their listed sizes; within bounds."""
-        wanted: dict[bytes, Future[Content]] = {}
-        size = 0
-        for locator, listed in items:
-            size += listed or 0
-            if wanted and size > AHEAD_BYTES_MAX:
-                break
-            begun = self._ahead.pop(locator) if locator in self._ahead else None
-            wanted[locator] = begun if begun is not None else self._pool.submit(self._fetched, locator)
-        for unused in self._ahead.values():
-            unused.cancel()
-        self._ahead = wanted
+        self._coming = deque((locator, listed or 0) for locator, listed in items)
+        wanted = {locator for locator, _ in self._coming}
+        for locator in [one for one in self._ahead if one not in wanted]:
+            self._taken(locator).cancel()
+        self._begin_more()
 
     def read(self, locator: bytes, extra: bytes | None) -> Content:  # noqa: ARG002 - the key is enough
         """Return an object as it is now."""
-        begun = self._ahead.pop(locator, None)
-        return self._fetched(locator) if begun is None else begun.result()
+        if locator not in self._ahead:
+            return self._fetched(locator)
+        try:
+            return self._ahead[locator][1].result()
+        finally:
+            self._taken(locator)
+            self._begin_more()
+
+    def _begin_more(self) -> None:
+        """Begin what comes next; one that is larger than the bound is alone."""
+        while self._coming and (
+            not self._ahead
+            or self._ahead_bytes + self._coming[0][1] <= AHEAD_BYTES_MAX
+            or self._coming[0][0] in self._ahead
+        ):
+            locator, size = self._coming.popleft()
+            if locator not in self._ahead:
+                self._ahead[locator] = size, self._pool.submit(self._fetched, locator)
+                self._ahead_bytes += size
+
+    def _taken(self, locator: bytes) -> Future[Content]:
+        size, begun = self._ahead.pop(locator)
+        self._ahead_bytes -= size
+        return begun
 
     def close(self) -> None:
         """Stop fetching."""
