@@ -46,6 +46,31 @@ precision 0.982 (one round, 371 secrets); after it 0.937 and 1.000 (two rounds, 
 default, define, header 1.00, pair 0.98, flag 0.97, file and generic 0.94, password 0.90, framework 0.88, markdown 0.59.
 With cells of tables read behind their columns' names, and short passwords with repeats, recall is 0.962.
 """
+STRANGERS = """
+## Examples of other scanners
+
+Files and examples that other people publish to test scanners were measured before and after one round of changes. The
+changes were made from the causes of what was missed, so the figures after it are those of a tuned set. The files are
+theirs and are not kept here; `tests/detect/rules/test_forms_of_strangers.py` has forms of our own for the same causes.
+
+| examples | secrets | found before | found after | false before | false after |
+|---|---:|---:|---:|---:|---:|
+| gitleaks: curl, Kubernetes, Terraform, Vault, generic (118 texts without a secret) | 57 | 35 | 46 | 1 | 1 |
+| gitleaks: 29 forms of assignment for 56 names | 1,653 | 1,557 | 1,607 | | |
+| Nosey Parker: generic and lesser rules (34 without) | 65 | 35 | 42 | 0 | 0 |
+| Whispers' fixtures (42 without) | 64 | 43 | 47 | 0 | 0 |
+| Kingfisher's vulnerable files (5 without) | 38 | 24 | 27 | 0 | 0 |
+| CredSweeper: notes about logins | 68 | 14 | 47 | 0 | 0 |
+| leaky-repo: lines of risk, as its list counts them | 96 | 83 | 86 | | |
+
+leaky-repo's list counts some lines of users and hosts as a risk, and its keys and hashes were replaced by made ones.
+What is still missed is mostly a placeholder by our rules (`secret`, `hardcoded1`, `thisismypassword`,
+`qwertyuiop123`), a weak word outside of files of settings, or a value full of brackets. Twelve of the 14 positive
+examples of detect-secrets' keyword plugin are one such value. The false one is a key that Yarn publishes on purpose.
+Of the 214,397 files (2.8 GB) of Python's, Debian's and npm's packages, one more finding came (medium, in a file of
+uuencoded text), and 20 false ones went. Processor time of the engine over them: 32.8 s before, 33.0 s after (one run
+each; two more after: 32.4, 32.8).
+"""
 CONFIDENCE = """
 ## Confidence
 
@@ -153,7 +178,7 @@ def write_results(
     folder = RESULTS / "detection"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rules.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
-    PAGE.write_text("".join([*_page(results, corpus, ours, peer, foreign), CONFIDENCE]))
+    PAGE.write_text("".join([*_page(results, corpus, ours, peer, foreign), STRANGERS, CONFIDENCE]))
 
 
 def _page(

@@ -64,7 +64,7 @@ OPEN_ENDED = {
 """Addresses: what follows the secret is a part of them."""
 SEVERAL_PLACES = {
     *("credential-file-git", "credential-file-secrets", "credential-file-snmp"),
-    *("generic-config-password", "generic-login-pair", "generic-value-pair"),
+    *("generic-config-password", "generic-curl-user", "generic-login-pair", "generic-value-pair"),
 }
 """Their secret stands in one of several groups: the first that took part in the match."""
 NAMED_AND_WORDED = {"generic-config-password"}

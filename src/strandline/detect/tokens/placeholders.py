@@ -122,6 +122,7 @@ _LABELS = re.compile(
 _LABEL = "a label, a type or a word of code"
 _CHOSEN_WORDS = re.compile(
     rb"[a-z]{6,32}[0-9!?]{0,4}|[a-z]{3,16}(?:[-_.!@#$%^&+][a-z]{2,16}){1,4}[0-9!?]{0,4}|[a-zA-Z]{8,40}"
+    rb"|[A-Z]?[a-z]{5,32}[!@#$%^&*?+]{1,3}|[a-z]{2}[!@#$%^&+][a-z]{4,16}"
 )
 _ONE_LABEL = re.compile(rb"[A-Z][a-z]+|[A-Z]+|(?:[a-z]+|[A-Z][a-z]+)(?:[A-Z][a-z]+)+|(?:[a-z_]+[.])+[a-z_]+")
 

@@ -1,0 +1,148 @@
+"""Forms in which other people write credentials are found, and what stands beside them in such files is not.
+
+Each text is of our own writing; its form is one that public collections of examples showed to be missed. The secret is
+between the two marks.
+"""
+
+import pytest
+
+from strandline.detect.engine import Engine
+from strandline.detect.results import Found
+from strandline.detect.rules.gitleaks import load_builtin
+from strandline.detect.tokens.examples import expand
+from strandline.pipeline.identity import TenantSecretKey
+
+FOUND = {
+    "a type between name and sign (Go)": ("main.go", 'var shopToken string = "⟦{{base62:40}}⟧"'),
+    "a password with a type (Go)": ("main.go", 'const dbPassword string = "⟦{{password:14}}⟧"'),
+    "a value that a constructor wraps": ("Shop.java", 'String password = new String("⟦{{base36:18}}⟧");'),
+    "a name that ends with auth": ("a.ini", "registry_auth = ⟦{{base62:40}}⟧"),
+    "a name that ends with creds": ("a.ini", "deploy-creds = ⟦{{base62:40}}⟧"),
+    "a license key": ("a.xml", "<license_key>⟦{{base62:32}}⟧</license_key>"),
+    "a name that ends with pw": ("a.txt", "FTP_PW=⟦{{password:12}}⟧"),
+    "words after the name": ("a.py", 'API_TOKEN_FOR_THE_SHOP = "⟦{{base62:40}}⟧"'),
+    "a UUID behind a name in camel case": ("A.cs", 'readonly string shopToken = "⟦{{uuid:}}⟧";'),
+    "a UUID in an element": ("a.xml", "<apiToken>\n    ⟦{{uuid:}}⟧\n</apiToken>"),
+    "a UUID behind a make variable": ("Makefile", 'API_TOKEN ::= "⟦{{uuid:}}⟧"'),
+    "a UUID as an option": ("a.sh", "sync --shop-api_token ⟦{{uuid:}}⟧ --all"),
+    "a bearer token as an option": ("a.sh", 'curl --oauth2-bearer "⟦{{base62:32}}⟧" https://api.acme.io'),
+    "curl over lines": (
+        "a.sh",
+        "curl -X POST https://acme.io/a \\\n  -H 'Accept: text/plain' \\\n  -u jo:⟦{{base62:16}}⟧\n",
+    ),
+    "curl with short options together": ("a.sh", 'curl -sku "jo@acme.io:⟦{{password:16}}⟧" https://acme.io'),
+    "curl without a user": ("a.sh", 'curl -u ":⟦{{password:12}}⟧" https://acme.io'),
+    "curl without a password": ("a.sh", 'curl -u "⟦{{base62:24}}⟧:" https://acme.io'),
+    "curl with a quoted password": ("a.sh", "curl --user jo:'⟦{{password:16}}⟧' https://acme.io"),
+    "curl with a value behind two blanks": ("a.sh", "curl --user  'jo:⟦{{password:12}}⟧' https://acme.io"),
+    "a short token in a header that is sent": ("a.sh", 'curl -H "Token: ⟦{{base62:12}}⟧" https://acme.io'),
+    "a variable of nginx": ("nginx.conf", "set $apikey ⟦{{uuid:}}⟧;"),
+    "a header that nginx adds": ("nginx.conf", 'proxy_set_header X-Shop-Key "⟦{{base62:32}}⟧";'),
+    "a variable of Apache": ("a.conf", "SetEnv API_TOKEN ⟦{{base62:32}}⟧\n"),
+    "the arguments of a directory's login": (
+        "A.cs",
+        'new DirectoryEntry("LDAP://acme.io",\n  "ACME\\\\svc", "⟦{{base36:18}}⟧")',
+    ),
+    "a key that is nothing but a name, in an environment file": (".env", "SECRET_KEY=⟦{{lower:9}}⟧"),
+    "Laravel's key with a length of its own": (".env", "APP_KEY=base64:⟦{{base62:44}}⟧"),
+    "a weak login of npm": (".npmrc", "_auth = ⟦{{bytes64:9}}⟧"),
+    "a weak password in the address of a database": (
+        "mongoid.yml",
+        "uri: mongodb://jo:⟦{{lower:8}}⟧@db1.acme.io:27017/shop",
+    ),
+    "a sentence": ("notes.txt", "The password for the new host is ⟦{{base62:17}}7⟧."),
+    "a sentence in quotes": ("notes.txt", "the password for jo is '⟦{{base62:17}}7⟧'"),
+    "a note in brackets": ("notes.txt", "ssh jo@10.0.4.7 (pw:⟦{{base62:17}}7⟧)"),
+    "a note in French": ("notes.txt", "Mot de passe : ⟦{{base62:17}}7⟧"),
+    "a note in Korean": ("notes.txt", "비밀번호: ⟦{{base62:17}}7⟧"),
+    "a note in Russian": ("notes.txt", "Пароль - ⟦{{base62:17}}7⟧"),
+    "a note in Chinese": ("notes.txt", "密码：⟦{{base62:17}}7⟧"),  # noqa: RUF001 - the colon of that language
+    "a note in Japanese": ("notes.txt", "パスワードは ⟦{{base62:17}}7⟧"),
+    "a login behind both names": ("notes.txt", "ID/PW: deploy/⟦{{base62:17}}7⟧"),
+    "a login behind both names, in words": ("notes.txt", "Username / Password: jo@acme.io / ⟦{{base62:17}}7⟧"),
+    "a word that ends with a sign": ("web.config", '<add key="MailPassword" value="⟦{{lower:12}}⟧$"/>'),
+}
+CLEAN = {
+    "tokens of requests": (
+        "a.sh",
+        """
+aws wafv2 delete-ip-set --lock-token {{uuid:}}
+aws ec2 run-instances --client-token {{uuid:}}
+nextToken = "{{uuid:}}"
+clientRequestToken: "{{uuid:}}"
+String csrfToken = "{{uuid:}}";
+""",
+    ),
+    "an option that begins as another": ("a.sh", "mysql -u root --password shop\n"),
+    "variables given to curl": (
+        "a.sh",
+        """
+curl -u "$USER:$PASSWORD" https://acme.io
+curl --user "${U}":"${P}" https://acme.io
+curl -u ":" https://acme.io
+curl -u 'test:test' https://acme.io
+curl -u jo:[PASSWORD] https://acme.io
+curl -u "jo" https://acme.io
+curl --user "{{ v.user }}:{{ v.password }}" https://acme.io
+curl https://acme.io
+docker run -u 1000:1000 a
+""",
+    ),
+    "what is said about keys": (
+        "a.py",
+        """
+secret_key_id = "{{base62:32}}"
+TOKEN_CONTRACT_ADDRESS = "0x{{hex:40}}"
+api_key_sha256 = "{{hex:64}}"
+token_for_tests_of_names = "a_name_of_something_else_entirely"
+""",
+    ),
+    "sentences about passwords": (
+        "notes.txt",
+        """
+The password is required.
+The password for this is incorrect.
+Mot de passe : obligatoire
+User/password login is off.
+Username/Password: see the wiki
+Pass --enable-external-sha256 to configure.
+int set_password(gnutls_x509_crq_t crq)
+""",
+    ),
+    "settings of a server without a value": (
+        "nginx.conf",
+        'set $apikey "";\nproxy_set_header X-Api-Key $http_x_api_key;\nproxy_set_header Host $host;\n',
+    ),
+    "an environment file to copy": (".env.example", "SECRET_KEY=anything1\nDB=postgres://a:anything1@db.acme.io/x\n"),
+    "an address of one's own": (".env", "DB=postgres://user:password@localhost/x\nB=postgres://a:${P}@db.acme.io/x\n"),
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(load_builtin(), key=TenantSecretKey(bytes(range(32))))
+
+
+def findings(engine: Engine, path: str, text: str) -> tuple[Found, ...]:
+    return engine.scan(text.encode(), path).findings
+
+
+@pytest.mark.parametrize("form", FOUND)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_form_of_strangers_is_found(engine: Engine, form: str, seed: int) -> None:
+    path, marked = FOUND[form]
+    before, _, rest = expand(marked, f"{form}/{seed}").partition("⟦")
+    secret, _, after = rest.partition("⟧")
+    start, end = len(before.encode()), len((before + secret).encode())
+    found = findings(engine, path, before + secret + after)
+    assert [one.rule_id for one in found if one.start < end and one.end > start], before + secret + after
+    assert not [one.rule_id for one in found if one.end <= start or one.start >= end]
+
+
+@pytest.mark.parametrize("what", CLEAN)
+@pytest.mark.parametrize("seed", range(3))
+def test_what_stands_beside_them_is_not(engine: Engine, what: str, seed: int) -> None:
+    path, text = CLEAN[what]
+    expanded = expand(text, f"{what}/{seed}")
+    lines = expanded.splitlines()
+    assert [(one.rule_id, lines[one.line - 1]) for one in findings(engine, path, expanded)] == []
