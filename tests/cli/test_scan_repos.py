@@ -58,7 +58,7 @@ def test_repositories_of_a_list_are_in_one_state(shops: tuple[Shop, Shop], tmp_p
         (str(tmp_path / "web"), 2, "scanned"),
         ("payments", 1, "scanned"),
     ]
-    assert "[2/2] payments: 1 items, 1 scanned now, 1 with findings" in ran.err
+    assert "[2/2] payments: 1 item, 1 scanned now, 1 with findings" in ran.err
     assert results(scan(tmp_path, "--git", "--json", "--exit-zero"))[1]["looked_at"] == 0
     assert len(shops[0].listed()) == 3
     assert len(shops[0].rows("--git")) == 2, "a scan of one of them alone has the same findings"

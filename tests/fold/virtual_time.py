@@ -56,7 +56,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _thread_ended(self, _: object) -> None:
         self.threads -= 1
 
-    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - asyncio's
         """Wait for threads however long it takes: the limit of Python 3.12 and later would pass at once here."""
         del timeout
         await super().shutdown_default_executor()

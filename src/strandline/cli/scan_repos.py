@@ -23,7 +23,7 @@ from strandline.cli.output import Record
 from strandline.cli.repository_list import ListedRepository
 from strandline.cli.scan_progress import ScanProgress
 from strandline.cli.scan_results import ResultOptions
-from strandline.cli.scan_summary import failed_items
+from strandline.cli.scan_summary import failed_items, in_items
 from strandline.cli.scan_workers import WorkerOptions
 from strandline.cli.vocabulary import in_cli_words
 from strandline.errors import InvalidInput, StrandlineError
@@ -82,7 +82,7 @@ class RepositoryScan:
             return "not scanned"
         outcome, failed = self.outcome, failed_items(self.outcome)
         found = outcome.statuses.get(DoneStatus.SCANNED_WITH_FINDINGS, 0)
-        text = f"{outcome.items:,} items, {outcome.new_items:,} scanned now, {found:,} with findings"
+        text = f"{in_items(outcome.items)}, {outcome.new_items:,} scanned now, {found:,} with findings"
         return f"{text}, {failed:,} not scanned completely" if failed else text
 
     def record(self) -> Record:

@@ -16,6 +16,7 @@ from strandline.cli.findings_export import print_report
 from strandline.cli.findings_list import print_findings
 from strandline.cli.ignore_options import print_ignored, print_warnings
 from strandline.cli.output import Record, to_json
+from strandline.cli.scan_summary import in_items
 from strandline.errors import InvalidInput
 from strandline.findings.export import format_of
 from strandline.findings.filters import Filters, StateName
@@ -83,9 +84,8 @@ class ResultOptions:
         if self.quiet or (self.as_json and self.form is None):
             print_warnings(report)
         if self.exit_code and failed and (self.quiet or self.as_json):
-            what = "1 item" if failed == 1 else f"{failed:,} items"
             print(
-                f"note: {what} could not be scanned, or not completely; the exit code counts findings only",
+                f"note: {in_items(failed)} could not be scanned, or not completely; the exit code counts findings only",
                 file=sys.stderr,
             )
         count = len(self.failing(report))

@@ -92,10 +92,15 @@ def print_outcome(outcome: Outcome, counts: Counts, seconds: float) -> None:
         print(line, file=sys.stderr)
 
 
+def in_items(count: int) -> str:
+    """Return a count of items in words."""
+    return "1 item" if count == 1 else f"{count:,} items"
+
+
 def _lines(outcome: Outcome, counts: Counts, seconds: float) -> Iterator[str]:
     known = outcome.items - outcome.unseen - outcome.new_items
     yield (
-        f"{outcome.items:,} items: {outcome.new_items:,} scanned now ({outcome.new_bytes / 1e6:,.1f} MB), "
+        f"{in_items(outcome.items)}: {outcome.new_items:,} scanned now ({outcome.new_bytes / 1e6:,.1f} MB), "
         f"{known:,} scanned before; {seconds:.1f} s"
     )
     for_good = sum(outcome.codes.get(code, 0) for code in _FOR_GOOD)
@@ -107,12 +112,12 @@ def _lines(outcome: Outcome, counts: Counts, seconds: float) -> Iterator[str]:
         statuses.append(f"{outcome.unseen:,} not scanned")
     yield f"coverage: {', '.join(statuses) or 'no items'}"
     for code, count in sorted(outcome.codes.items(), key=lambda entry: -entry[1]):
-        yield f"  {count:,} {'item' if count == 1 else 'items'}: {reason_text(code)}"
+        yield f"  {in_items(count)}: {reason_text(code)}"
     if outcome.incomplete:
         gaps = ", ".join(
             f"{count:,} {name.replace('_', ' ')}" for name, count in outcome.gaps._asdict().items() if count
         )
-        yield f"  {outcome.incomplete:,} items with gaps: {gaps}"
+        yield f"  {in_items(outcome.incomplete)} with gaps: {gaps}"
     for note in outcome.notes[:NOTES_SHOWN]:
         yield f"    {note.path}: {reason_text(note.code)}"
     if len(outcome.notes) > NOTES_SHOWN:
