@@ -14,6 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strandline.errors import Conflict
+from strandline.pipeline.lake import LakeDatabase, ledger_fold, ledger_runs
+from strandline.pipeline.lake.compaction import Compaction
 from strandline.pipeline.ledger import DoneStatus
 from strandline.scan.driver import explain
 from strandline.scan.errors import SourceNotShared
@@ -103,6 +105,33 @@ def test_tasks_come_to_the_results_of_a_driver_alone(
     with parted.open_stores() as stores:  # nothing of a plan is left
         assert stores.state.list_range(TENANT, b"manifest/", b"manifest0") == []
         assert stores.state.list_range(TENANT, b"begun/", b"begun0") == []
+
+
+@pytest.mark.parametrize("which", ["files", pytest.param("several", marks=pytest.mark.long)])
+def test_tasks_over_a_lake_come_to_the_results_of_a_driver_over_a_database(
+    which: str, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the ledger is in many runs, most of them in files, and where a compaction comes between two scans."""
+    monkeypatch.setattr(ledger_fold, "RUN_ROWS", 4)
+    monkeypatch.setattr(ledger_fold, "RUNS_MAX", 3)
+    monkeypatch.setattr(ledger_fold, "KEYS_AT_ONCE", 3)
+    monkeypatch.setattr(ledger_runs, "MEMORY_ROWS_MAX", 3)
+    monkeypatch.setattr(ledger_runs, "MERGE_ROWS", 5)
+    monkeypatch.setattr(AT_ONCE, 1)
+    sources = SOURCES[which](tree)
+    alone = request_for(made(str(tmp_path / "alone.db")), *sources)
+    parted = request_for(made(f"file://{tmp_path}/lake"), *sources)
+    for step in ("first", "again", "changed", "back"):
+        if step == "changed":
+            (tree / "d1.txt").write_text("beta_123 beta_456")
+            (tree / "d2" / "new").write_text("alpha_777")
+            (tree / "file 000").unlink()
+        expected, outcome = scanned(alone), scanned(parted, PartThreads())
+        assert summary(outcome) == summary(expected), step
+        assert everything(parted) == everything(alone), step
+        with LakeDatabase(parted.address) as lake:
+            Compaction(lake, grace_s=0).run()
+        assert everything(parted) == everything(alone), f"{step}, compacted"
 
 
 def test_a_scan_without_changes_writes_one_head_and_settles_nothing_again(

@@ -5,7 +5,7 @@ ledger before the findings, the reverse of how they are written: so no row that 
 """
 
 from collections.abc import Callable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -87,7 +87,7 @@ def _lake_rows(database: LakeDatabase) -> StateRows:
     lake = open_lake(database)
     tenants = sorted({parse_tenant(info.key) for info in database.store.list(STATE)})
     kept = {tenant: lake.state.log(tenant).read(lambda fold: list(fold.between(_FIRST, _END))) for tenant in tenants}
-    ledgers = [lake.cache.ledger(*scope).table() for scope in lake.cache.scopes()]
+    ledgers = [lake.cache.ledger(*scope) for scope in lake.cache.scopes()]
     tables = lake.cache.findings()
     first = tables.first_ns
 
@@ -101,7 +101,7 @@ def _lake_rows(database: LakeDatabase) -> StateRows:
         return lambda: _cut([(*row, first[row[0], row[1]]) for row in rows.values()])
 
     def ledger() -> Pages:
-        for table in ledgers:
+        for table in chain.from_iterable(one.tables() for one in ledgers):
             times = zip(*(table[name].to_pylist() for name in TIMES), strict=True)
             rows = ledger_rows(table, database.describe())
             yield from _cut([(*row, *seen) for row, seen in zip(rows, times, strict=True)])

@@ -25,12 +25,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from strandline.errors import InvalidInput
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
 from strandline.pipeline.identity import DIGEST_BYTES, OvidHash, PolicyHash, TenantId
 from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 I64_MAX = 2**63 - 1
 I64_MIN = -(2**63)
@@ -131,6 +134,32 @@ class AdvisoryLedger(Protocol):
         """Return rows as `batch_get` does, but rows of the last minutes, and of a run, may be missing.
 
         Workers ask so, only to spare work that others did: the other shards of their own run have other items.
+        """
+        ...
+
+
+@runtime_checkable
+class ColumnarLedger(Protocol):
+    """A ledger that has its rows in columns, and makes no row of them for one who asks for columns."""
+
+    def get_columns(
+        self, tenant: TenantId, policy: PolicyHash, ovids: "pa.Array", names: Sequence[str]
+    ) -> "list[pa.Array]":
+        """Return some columns of the rows of keys, in their order; null where a key is null or has no row.
+
+        The columns are those of `LedgerRecord` but for its key; `ovids` are of fixed size.
+        """
+        ...
+
+
+@runtime_checkable
+class SteadyLedger(Protocol):
+    """A ledger that looks for new rows at each question, unless it is told that it need not."""
+
+    def hold(self, moment: object) -> None:
+        """Answer as of the first question of a moment, until another moment is told; None is each question's own.
+
+        Tasks that plan or settle ask so: what they need was durable before the first of them began.
         """
         ...
 

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -11,8 +13,8 @@ from strandline.clock import ManualClock
 from strandline.errors import Damaged
 from strandline.objects import MemoryObjects, ObjectStore
 from strandline.objects.contracts import Object
-from strandline.pipeline.lake import LakeDatabase
-from strandline.pipeline.lake.columns import TABLES, ledger_rows
+from strandline.pipeline.lake import LakeDatabase, compaction, ledger_fold, ledger_runs
+from strandline.pipeline.lake.columns import LEDGER, TABLES, format_files, ledger_rows, ledger_table, parse_parquet
 from strandline.pipeline.lake.compaction import Compaction
 from strandline.pipeline.lake.compaction_records import format_record, parse_record
 from strandline.pipeline.lake.delta_log import DeltaLog, TableAltered, TableVersion, format_commit_key, parse_commit_key
@@ -140,6 +142,63 @@ def test_writers_readers_and_a_second_compactor_beside_each_request_change_nothi
         assert everything(store)["observations"] == everything(wanted)["observations"]
         assert sorted(reader.findings().findings.values()) == everything(wanted)["findings"]
         assert ledger_rows(reader.ledger(TENANT, POLICY).table(), "") in everything(wanted)["ledger"]
+
+
+def test_a_ledger_that_is_larger_than_memory_should_hold_is_folded_into_the_same_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In runs and ranges of a few rows, and files of a few: the rows that are there, each once, in order."""
+    whole, before = filled()
+    Compaction(lake_over(whole)).run()
+    files = [info.key for info in whole.list("tables/ledger/") if "_delta_log" not in info.key]
+    for name, rows in (("RUN_ROWS", 2), ("RUNS_MAX", 2)):
+        monkeypatch.setattr(ledger_fold, name, rows)
+    for name, rows in (("MEMORY_ROWS_MAX", 1), ("MERGE_ROWS", 2)):
+        monkeypatch.setattr(ledger_runs, name, rows)
+    store, _ = filled()
+    Compaction(lake_over(store)).run()
+    times = [row["clean_ns"] for row in before["times"][0]]
+    assert len(set(times)) > 1
+    assert everything(store)["ledger"] == before["ledger"]
+    assert len([info for info in store.list("tables/ledger/") if "_delta_log" not in info.key]) == len(files)
+    monkeypatch.setattr(compaction, "FILE_ROWS", 3)
+    write_some(open_lake(lake_over(store)), "efgh", fence=8)
+    done_now = Compaction(lake_over(store), grace_s=0).run()
+    assert done_now.rows["ledger"] == 16
+    assert [len(rows) for rows in everything(store)["ledger"]] == [8, 8]
+    names = open_lake(lake_over(store)).cache.data_files("ledger")
+    assert len(names) == 6, "files of three rows"
+    for name in names:
+        found_file = store.get(name)
+        assert found_file is not None
+        keys = parse_parquet(found_file.body, LEDGER, name)["ovid"].to_pylist()
+        assert keys == sorted(set(keys))
+
+
+def test_files_are_the_same_however_their_rows_are_cut_into_tables() -> None:
+    rows = [done(f"{at:03}", DoneStatus.SCANNED_CLEAN, WRITER) for at in range(100)]
+    table = ledger_table(rows, 5)
+    whole = list(format_files([table], LEDGER, 30))
+    assert [count for _, count in whole] == [30, 30, 30, 10]
+    for cut in (1, 7, 30, 64):
+        assert list(format_files([table.slice(at, cut) for at in range(0, 100, cut)], LEDGER, 30)) == whole
+    assert pa.concat_tables(parse_parquet(body, LEDGER, "") for body, _ in whole) == table
+
+
+def test_tables_of_older_versions_are_read_and_folded_on() -> None:
+    """Files with dictionaries where deltas are today, and row groups of another size."""
+    store, before = filled()
+    for name in open_lake(lake_over(store)).cache.data_files("ledger"):
+        found_file = store.get(name)
+        assert found_file is not None
+        sink = pa.BufferOutputStream()
+        rows = parse_parquet(found_file.body, LEDGER, name)
+        repeated = ["tenant", "policy", "error_code", "run_id", "shard_id", "fence", "status"]
+        pq.write_table(rows, sink, compression="zstd", use_dictionary=repeated, row_group_size=1 << 17)
+        store.put(name, sink.getvalue().to_pybytes())
+    assert everything(store) == before
+    Compaction(lake_over(store)).run()
+    assert everything(store) == before
 
 
 def test_others_read_the_tables(tmp_path: Path) -> None:

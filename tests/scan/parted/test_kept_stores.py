@@ -141,7 +141,15 @@ def test_a_large_scan_reads_each_page_of_the_ledger_a_few_times_and_not_for_each
         reads.append(key)
         return get(self, key, **bounds)
 
+    listings: list[str] = []
+    list_objects = LocalObjects.list
+
+    def listed(self: LocalObjects, prefix: str = "", *, start_after: str = "") -> object:
+        listings.append(prefix)
+        return list_objects(self, prefix, start_after=start_after)
+
     monkeypatch.setattr(LocalObjects, "get", counted)
+    monkeypatch.setattr(LocalObjects, "list", listed)
     workers = PartThreads()
     outcome = scanned(request, workers)
     settled = sum(tasks for name, tasks in workers.calls if name == "settle_part")
@@ -150,3 +158,4 @@ def test_a_large_scan_reads_each_page_of_the_ledger_a_few_times_and_not_for_each
     assert settled > 4
     assert pages
     assert len(pages) <= 3 * len(set(pages))
+    assert listings.count("pages/ledger/") <= 6, "pages were listed for each part"

@@ -9,7 +9,7 @@ Invariants: rows that are written and read again are equal; a column that a tabl
 """
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -82,10 +82,15 @@ TABLES: dict[str, pa.Schema] = {
 }
 """The columns of the tables that pages are folded into."""
 SCHEMAS: dict[str, pa.Schema] = {"ledger": LEDGER, "findings": FINDINGS, "triage": TRIAGE}
+_BATCH_ROWS = 1 << 16
 _STATUSES = {int(status): status for status in DoneStatus}
 _TIME_OF = {int(status): name for status, name in zip(DoneStatus, TIMES, strict=True)}
-_REPEATED = ["tenant", "policy", "error_code", "rule", "run_id", "shard_id", "fence", "status", "who"]
+ROW_GROUP_ROWS = 1 << 16
+_REPEATED = ["tenant", "policy", "error_code", "rule", "run_id", "shard_id", "fence", "status", "who", *TIMES]
 """Columns whose values repeat; digests never do, and a dictionary of them would be larger than they are."""
+_SORTED = ["ovid", "finding_id", "occurrence_id", "observation_id"]
+_DELTA = "DELTA_BYTE_ARRAY"
+"""Sorted digests begin as the one before, and have no length of their own."""
 
 
 def ledger_table(rows: Sequence[LedgerRecord], now_ns: int) -> pa.Table:
@@ -188,18 +193,86 @@ def _plain(cell: object) -> object:
 
 def format_parquet(table: pa.Table) -> bytes:
     """Return a table as one Parquet file."""
-    sink = pa.BufferOutputStream()
-    repeated = [name for name in _REPEATED if name in table.schema.names]
-    pq.write_table(table, sink, compression="zstd", use_dictionary=repeated, row_group_size=1 << 17)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    file = _File(table.schema)
+    for group in _row_groups([table], ROW_GROUP_ROWS):
+        file.write(group)
+    return file.close()
+
+
+def format_files(tables: Iterable[pa.Table], schema: pa.Schema, rows: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the rows of tables as Parquet files of about so many rows, each with its number of rows.
+
+    The same rows make the same files, however they are cut into tables.
+    """
+    file = _File(schema)
+    for group in _row_groups(tables, min(ROW_GROUP_ROWS, rows)):
+        file.write(group)
+        if file.rows >= rows:
+            yield file.close(), file.rows
+            file = _File(schema)
+    if file.rows:
+        yield file.close(), file.rows
+
+
+def _row_groups(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of tables in tables of `rows` rows each; the last one may have fewer."""
+    waiting: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        waiting.append(table)
+        count += len(table)
+        while count >= rows:
+            whole = pa.concat_tables(waiting)
+            yield whole.slice(0, rows)
+            waiting = [whole.slice(rows)]
+            count -= rows
+    if count:
+        yield pa.concat_tables(waiting)
+
+
+class _File:
+    """A Parquet file that is being written in memory."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._sink = pa.BufferOutputStream()
+        repeated = [name for name in _REPEATED if name in schema.names]
+        delta = {name: _DELTA for name in _SORTED if name in schema.names}
+        self._writer = pq.ParquetWriter(
+            self._sink, schema, compression="zstd", use_dictionary=repeated, column_encoding=delta
+        )
+        self.rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        """Add a row group."""
+        self._writer.write_table(table.combine_chunks(), row_group_size=max(1, len(table)))
+        self.rows += len(table)
+
+    def close(self) -> bytes:
+        """Return the bytes of the file."""
+        self._writer.close()
+        data: bytes = self._sink.getvalue().to_pybytes()
+        return data
+
+
+def parse_batches(data: bytes, schema: pa.Schema, where: str) -> Iterator[pa.Table]:
+    """Yield the rows of a Parquet file some ten thousand at a time, with exactly the columns that it must have."""
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        for batch in file.iter_batches(_BATCH_ROWS, columns=schema.names, use_threads=False):
+            yield pa.Table.from_batches([batch]).select(schema.names).cast(schema)
+    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
+        raise _broken(where) from error
 
 
 def parse_parquet(data: bytes, schema: pa.Schema, where: str) -> pa.Table:
     """Return the table of a Parquet file, with exactly the columns that it must have."""
     try:
-        table = pq.read_table(pa.BufferReader(data), partitioning=None)
+        table = pq.read_table(pa.BufferReader(data), partitioning=None, use_threads=False)
         return table.select(schema.names).cast(schema)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        problem = "it is no Parquet file of this table, or is no longer whole"
-        raise Damaged(where, problem, safe="nothing was changed; restore the object from a copy") from error
+        raise _broken(where) from error
+
+
+def _broken(where: str) -> Damaged:
+    problem = "it is no Parquet file of this table, or is no longer whole"
+    return Damaged(where, problem, safe="nothing was changed; restore the object from a copy")

@@ -15,9 +15,11 @@ gone, and plans again. Readers list pages, then records, then tables, so they se
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from blake3 import blake3
@@ -26,25 +28,28 @@ from strandline.errors import Conflict, Damaged
 from strandline.objects import ObjectConflict, ObjectStore
 from strandline.pipeline import findings as findings_rules
 from strandline.pipeline.findings import ObservationRecord
+from strandline.pipeline.identity import PolicyHash, TenantId
+from strandline.pipeline.lake.bounded_reads import read_each
 from strandline.pipeline.lake.columns import (
     FINDINGS,
     LEDGER,
     TABLES,
     TRIAGE,
-    format_parquet,
+    format_files,
     layer_table,
     observation_row,
+    parse_batches,
     parse_parquet,
 )
 from strandline.pipeline.lake.compaction_records import format_record, read_records
 from strandline.pipeline.lake.database import LakeDatabase
 from strandline.pipeline.lake.delta_log import DataFile, DeltaLog, format_data_key
 from strandline.pipeline.lake.layout import COMPACTION, parse_page
-from strandline.pipeline.lake.ledger_fold import fold_ledger
+from strandline.pipeline.lake.ledger_fold import LedgerFold
 from strandline.pipeline.lake.retention import ORPHAN_GRACE_S, ObjectGone, Retention
 
 GRACE_S = 86_400.0
-FILE_ROWS = 1_000_000
+FILE_ROWS = 1 << 20
 ATTEMPTS = 5
 _PAGE_TABLES = ("ledger", "findings", "triage")
 _ID = {"findings": "finding_id", "occurrences": "occurrence_id", "observations": "observation_id", "triage": "event_id"}
@@ -154,27 +159,44 @@ class Compaction:
                 return [format_data_key(table, path) for path in kept]
         raise CompactionContended(f"{self._store.address}/tables/{table}")
 
-    def _folded(self, table: str, old: Sequence[str], pages: Sequence[str]) -> pa.Table:
-        parts = [self._read(format_data_key(table, path), TABLES[table]) for path in old]
+    def _folded(self, table: str, old: Sequence[str], pages: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the rows of data files and pages, folded and in order: a ledger some ten thousand at a time."""
+        files = [format_data_key(table, path) for path in old]
         where = f"{self._store.address}/tables/{table}"
         if table == "ledger":
-            return fold_ledger([*parts, *(self._read(page, LEDGER) for page in pages)], where)
+            folds: dict[tuple[TenantId, PolicyHash], LedgerFold] = {}
+            for part in chain(self._batches(files, LEDGER), self._pages(pages, LEDGER)):
+                for scope, rows in by_scope(part):
+                    folds.setdefault(scope, LedgerFold(*scope, where)).add(rows)
+            for scope in sorted(folds):
+                yield from folds.pop(scope).tables()
+            return
+        parts = list(self._batches(files, TABLES[table]))
         if table == "triage":
-            return fold_by_id([*parts, *(self._read(page, TRIAGE) for page in pages)], table)
-        rows = [layer_table(self._read(page, FINDINGS), table) for page in pages]
-        return fold_by_id([*parts, *rows], table)
+            yield fold_by_id([*parts, *self._pages(pages, TRIAGE)], table)
+        else:
+            rows_of = (layer_table(page, table) for page in self._pages(pages, FINDINGS))
+            yield fold_by_id([*parts, *rows_of], table)
 
-    def _read(self, key: str, schema: pa.Schema) -> pa.Table:
+    def _pages(self, keys: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
+        def read(key: str) -> pa.Table:
+            return parse_parquet(self._body(key), schema, f"{self._store.address}: {key}")
+
+        return (page for _, page in read_each(read, keys))
+
+    def _batches(self, keys: Sequence[str], schema: pa.Schema) -> Iterator[pa.Table]:
+        for key in keys:
+            yield from parse_batches(self._body(key), schema, f"{self._store.address}: {key}")
+
+    def _body(self, key: str) -> bytes:
         found = self._store.get(key)
         if found is None:
             raise ObjectGone(f"{self._store.address}: {key}")
-        return parse_parquet(found.body, schema, f"{self._store.address}: {key}")
+        return found.body
 
-    def _write(self, table: str, group: str, rows: pa.Table, old: Container[str]) -> Iterator[DataFile]:
+    def _write(self, table: str, group: str, parts: Iterable[pa.Table], old: Container[str]) -> Iterator[DataFile]:
         """Write data files, each under the digest of its bytes, and read them back; those the table has stay."""
-        for first in range(0, len(rows), FILE_ROWS):
-            part = rows.slice(first, FILE_ROWS)
-            body = format_parquet(part)
+        for body, rows in format_files(parts, TABLES[table], FILE_ROWS):
             path = f"{group}{blake3(body).hexdigest()}.parquet"
             if path not in old:
                 try:
@@ -187,25 +209,43 @@ class Compaction:
             found = self._store.get(key)
             if found is None or found.body != body:
                 raise Damaged(f"{self._store.address}: {key}", "it is not what was written", safe="run it again")
-            yield DataFile(path, len(body), len(part))
+            yield DataFile(path, len(body), rows)
 
     def _check_time(self) -> None:
         if time.monotonic() - self._began_s > ORPHAN_GRACE_S / 2:
             raise Conflict("this compaction took too long to be committed", hint="run the command again")
 
 
+def by_scope(table: pa.Table) -> Iterator[tuple[tuple[TenantId, PolicyHash], pa.Table]]:
+    """Yield the rows of each tenant and policy."""
+    scopes = table.group_by(["tenant", "policy"]).aggregate([]).to_pylist()
+    for scope in scopes:
+        is_one = len(scopes) == 1
+        mask = pc.and_(pc.equal(table["tenant"], scope["tenant"]), pc.equal(table["policy"], scope["policy"]))
+        yield (scope["tenant"], scope["policy"]), table if is_one else table.filter(mask)
+
+
 def fold_by_id(tables: Sequence[pa.Table], name: str) -> pa.Table:
     """Return rows once for each tenant and id, sorted: observations merged, of equal rows the first commit."""
     table = pa.concat_tables(tables).combine_chunks()
     keys = ["tenant", _ID[name]]
-    if name == "observations":
-        table = _merged_observations(table)
     order = [(key, "ascending") for key in (*keys, "committed_ns")]
-    table = table.take(pc.sort_indices(table, order))
-    first: dict[tuple[bytes, bytes], int] = {}
-    for at, key in enumerate(zip(*(table[key].to_pylist() for key in keys), strict=True)):
-        first.setdefault(key, at)
-    return table.take(pa.array(sorted(first.values()), pa.int64()))
+    table = table.take(pc.sort_indices(table, order)).combine_chunks()
+    again = np.ones(max(0, len(table) - 1), np.bool_)
+    for key in keys:
+        column = table[key].combine_chunks()
+        again &= pc.equal(column.slice(1), column.slice(0, max(0, len(column) - 1))).to_numpy(zero_copy_only=False)
+    if not again.any():
+        return table
+    starts = np.concatenate([[True], ~again])
+    group = np.cumsum(starts) - 1
+    several = np.bincount(group)[group] > 1
+    firsts = table.filter(pa.array(starts))
+    if name != "observations":
+        return firsts
+    merged = _merged_observations(table.filter(pa.array(several)))
+    together = pa.concat_tables([table.filter(pa.array(~several)), merged]).combine_chunks()
+    return together.take(pc.sort_indices(together, order)).combine_chunks()
 
 
 def _merged_observations(table: pa.Table) -> pa.Table:
@@ -215,8 +255,6 @@ def _merged_observations(table: pa.Table) -> pa.Table:
         known, first_ns = found.get(seen[:2], (seen, row["committed_ns"]))
         found[seen[:2]] = findings_rules.merge(known, seen), min(first_ns, row["committed_ns"])
     rows = [(*seen, first_ns) for seen, first_ns in found.values()]
-    if not rows:
-        return table
     schema = TABLES["observations"]
     return pa.table(
         [pa.array(cells, column.type) for cells, column in zip(zip(*rows, strict=True), schema, strict=True)],

@@ -6,6 +6,8 @@ fenced by its record, which is read before. A zombie that was not refused only a
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+
 from strandline.pipeline.commit import check_items
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
 from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
@@ -37,6 +39,16 @@ class LakeLedger:
         if len(ovids) > BATCH_ROWS_MAX:
             raise BatchTooLarge(len(ovids))
         return self._cache.advisory_ledger(tenant, policy, run_id).rows(ovids) if ovids else []
+
+    def get_columns(
+        self, tenant: TenantId, policy: PolicyHash, ovids: pa.Array, names: Sequence[str]
+    ) -> list[pa.Array]:
+        """Return some columns of the rows of keys, in their order; null where a key is null or has no row."""
+        return self._cache.ledger(tenant, policy).columns(ovids, names)
+
+    def hold(self, moment: object) -> None:
+        """Answer from the pages that are there at the first question of a moment; None is each question's own."""
+        self._cache.hold(moment)
 
     def list_done_hashes(self, tenant: TenantId, policy: PolicyHash) -> list[OvidHash]:
         """Return the keys that are done under the policy, sorted."""

@@ -23,7 +23,7 @@ def count_lake_rows(database: LakeDatabase) -> dict[str, int]:
     tables = lake.cache.findings()
     tenants = {parse_tenant(info.key) for info in database.store.list(STATE)}
     return {
-        "ledger_entries": sum(len(lake.cache.ledger(*scope).table()) for scope in lake.cache.scopes()),
+        "ledger_entries": sum(len(lake.cache.ledger(*scope)) for scope in lake.cache.scopes()),
         "findings": len(tables.findings),
         "occurrences": len(tables.occurrences),
         "observations": len(tables.observations),

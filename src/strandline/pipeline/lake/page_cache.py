@@ -7,9 +7,7 @@ absorbed at most once, and absorbing it again would change nothing; rows whose p
 with: the pages are listed again, and then it is `Damaged`.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import Any, TypeVar
@@ -23,6 +21,7 @@ from strandline.objects import ObjectConflict, ObjectStore, WriteUnknown
 from strandline.pipeline import findings as findings_rules
 from strandline.pipeline.identity import PolicyHash, TenantId
 from strandline.pipeline.lake import columns
+from strandline.pipeline.lake.bounded_reads import read_each
 from strandline.pipeline.lake.columns import (
     FINDINGS,
     LEDGER,
@@ -31,6 +30,7 @@ from strandline.pipeline.lake.columns import (
     format_parquet,
     observation_row,
     occurrence_row,
+    parse_batches,
     parse_parquet,
     triage_row,
     with_layer,
@@ -49,9 +49,8 @@ from strandline.pipeline.lake.layout import (
 from strandline.pipeline.lake.ledger_fold import LedgerFold
 from strandline.pipeline.memory import MemoryTables
 
-_THREADS = 16
-_FEW = 4
 _ATTEMPTS = 3
+_SCOPE = pa.schema([LEDGER.field("tenant"), LEDGER.field("policy")])
 _ADVISORY_NS = 30_000_000_000
 _ADVISORY_SHARE = 20
 """An advisory answer lists pages again after half a minute, or after twenty times as long as the last listing took."""
@@ -70,6 +69,8 @@ class _Ledger:
     fold: LedgerFold
     seen: set[str] = field(default_factory=set)
     is_loaded: bool = False
+    moment: object = None
+    """What was loaded last is as of this moment (`PageCache.hold`)."""
     listed_again_ns: int = 0
     """When an advisory answer lists pages again, on the monotonic clock."""
 
@@ -87,9 +88,8 @@ class PageCache:
         """When each decision was first committed."""
         self._logs = {name: DeltaLog(store, name) for name in columns.TABLES}
         self._orphans: set[tuple[str, TenantId, bytes]] = set()
-        self._ledgers: dict[tuple[TenantId, PolicyHash], _Ledger] = defaultdict(
-            lambda: _Ledger(LedgerFold(store.address))
-        )
+        self._ledgers: dict[tuple[TenantId, PolicyHash], _Ledger] = {}
+        self._moment: object = None
         self._lock = self._tables.lock
 
     def write(self, name: PageName, table: pa.Table) -> None:
@@ -112,7 +112,7 @@ class PageCache:
     def remember_ledger(self, tenant: TenantId, policy: PolicyHash, name: PageName, table: pa.Table) -> None:
         """Keep a page that was just written, if the ledger is in memory or small."""
         with self._lock:
-            known = self._ledgers[tenant, policy]
+            known = self._ledger_of(tenant, policy)
             if (known.is_loaded or known.fold.is_small) and format_page(name) not in known.seen:
                 known.seen.add(format_page(name))
                 known.fold.add(table)
@@ -120,15 +120,21 @@ class PageCache:
     def known_ledger(self, tenant: TenantId, policy: PolicyHash) -> LedgerFold:
         """Return what is in memory of a ledger, without asking the store."""
         with self._lock:
-            return self._ledgers[tenant, policy].fold
+            return self._ledger_of(tenant, policy).fold
 
     def ledger(self, tenant: TenantId, policy: PolicyHash) -> LedgerFold:
         """Return the ledger of a tenant and policy with every page that was written before the call."""
         with self._lock:
-            known = self._ledgers[tenant, policy]
-            _again(lambda: self._load_ledger(known, tenant, policy))
-            known.is_loaded = True
+            known = self._ledger_of(tenant, policy)
+            if self._moment is None or known.moment != self._moment:
+                _again(lambda: self._load_ledger(known, tenant, policy))
+                known.is_loaded, known.moment = True, self._moment
             return known.fold
+
+    def hold(self, moment: object) -> None:
+        """Let ledgers have the pages that were there when each was first asked for in a moment; None is always now."""
+        with self._lock:
+            self._moment = moment
 
     def advisory_ledger(self, tenant: TenantId, policy: PolicyHash, run_id: int) -> LedgerFold:
         """Return the ledger as it was a while ago, without pages of a run that others wrote.
@@ -136,13 +142,18 @@ class PageCache:
         Its cost does not grow with the number of times that it is asked for, nor with the pages of the run.
         """
         with self._lock:
-            known = self._ledgers[tenant, policy]
+            known = self._ledger_of(tenant, policy)
             began_ns = monotonic_ns()
             if began_ns >= known.listed_again_ns:
                 _again(lambda: self._load_ledger(known, tenant, policy, but_run=run_id))
                 took_ns = monotonic_ns() - began_ns
                 known.listed_again_ns = began_ns + took_ns + max(_ADVISORY_NS, _ADVISORY_SHARE * took_ns)
             return known.fold
+
+    def _ledger_of(self, tenant: TenantId, policy: PolicyHash) -> _Ledger:
+        if (tenant, policy) not in self._ledgers:
+            self._ledgers[tenant, policy] = _Ledger(LedgerFold(tenant, policy, self.store.address))
+        return self._ledgers[tenant, policy]
 
     def _load_ledger(self, known: _Ledger, tenant: TenantId, policy: PolicyHash, but_run: int | None = None) -> None:
         wanted = tenant[:ID_BYTES], policy[:ID_BYTES]
@@ -155,7 +166,11 @@ class PageCache:
         recorded = self._folded_pages() if listed else frozenset[str]()
         new = [key for key in listed if key not in recorded]
         folded = [key for key in self.data_files("ledger") if format_scope(tenant, policy) in key]
-        for key, table in self._read(LEDGER, [*new, *(key for key in folded if key not in known.seen)]):
+        for key in (key for key in folded if key not in known.seen):
+            for table in self._batches(LEDGER, key):
+                known.fold.add(table.filter(_is_of(table, tenant, policy)))
+            known.seen.add(key)
+        for key, table in self._read(LEDGER, new):
             known.fold.add(table.filter(_is_of(table, tenant, policy)))
             known.seen.add(key)
 
@@ -167,8 +182,10 @@ class PageCache:
         first = {(name.tenant + name.policy).hex(): key for key, name in self._listed("ledger")}
         first |= {key.rsplit("/", 1)[1][: 4 * ID_BYTES]: key for key in self.data_files("ledger")}
         found = set[tuple[TenantId, PolicyHash]]()
-        for _, table in self._read(LEDGER, first.values()):
-            found |= set(zip(table["tenant"].to_pylist(), table["policy"].to_pylist(), strict=True))
+        for key in first.values():
+            for table in self._batches(_SCOPE, key):
+                pairs = table.group_by(_SCOPE.names).aggregate([])
+                found.update(zip(pairs["tenant"].to_pylist(), pairs["policy"].to_pylist(), strict=True))
         return sorted(found)
 
     def findings(self) -> MemoryTables:
@@ -233,20 +250,20 @@ class PageCache:
         return [format_data_key(table, path) for path in self._logs[table].latest().files]
 
     def _read(self, schema: pa.Schema, keys: Iterable[str]) -> Iterator[tuple[str, pa.Table]]:
-        wanted = list(keys)
-
         def fetched(key: str) -> pa.Table:
-            found = self.store.get(key)
-            where = f"{self.store.address}: {key}"
-            if found is None:
-                raise _Gone(where)
-            return parse_parquet(found.body, schema, where)
+            return parse_parquet(self._body(key), schema, f"{self.store.address}: {key}")
 
-        if len(wanted) <= _FEW:
-            yield from ((key, fetched(key)) for key in wanted)
-            return
-        with ThreadPoolExecutor(_THREADS) as pool:
-            yield from zip(wanted, pool.map(fetched, wanted), strict=True)
+        yield from read_each(fetched, keys)
+
+    def _batches(self, schema: pa.Schema, key: str) -> Iterator[pa.Table]:
+        """Yield the rows of a data file, which may have more than memory should hold."""
+        yield from parse_batches(self._body(key), schema, f"{self.store.address}: {key}")
+
+    def _body(self, key: str) -> bytes:
+        found = self.store.get(key)
+        if found is None:
+            raise _Gone(f"{self.store.address}: {key}")
+        return found.body
 
     def _absorb_findings(self, rows: list[dict[str, Any]]) -> None:
         tables = self._tables

@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import pyarrow.compute as pc
+
 from strandline.errors import Damaged
 from strandline.pipeline.coordination.codec import format_run, format_shard
 from strandline.pipeline.identity import PolicyHash, TenantId
@@ -71,7 +73,8 @@ def _value_problem(log: StateLog, value: Value) -> str:
 
 def _ledger(_: LakeDatabase, lake: LakeStores) -> Iterator[Row]:
     for scope in lake.cache.scopes():
-        yield from ledger_rows(lake.cache.ledger(*scope).table(), lake.cache.store.address)
+        for table in lake.cache.ledger(*scope).tables():
+            yield from ledger_rows(table, lake.cache.store.address)
 
 
 def _findings(_: LakeDatabase, lake: LakeStores) -> Iterator[Row]:
@@ -132,8 +135,9 @@ def _between(database: LakeDatabase, lake: LakeStores) -> Iterator[Problem]:
         observed[row.tenant, row.policy, row.ovid].add(finding)
     lost = 0
     for scope in lake.cache.scopes():
-        for entry in ledger_rows(lake.cache.ledger(*scope).table(), database.describe()):
-            if entry.status == DoneStatus.SCANNED_WITH_FINDINGS:
+        for table in lake.cache.ledger(*scope).tables():
+            said = table.filter(pc.equal(table["status"], int(DoneStatus.SCANNED_WITH_FINDINGS)))
+            for entry in ledger_rows(said, database.describe()):
                 lost += len(observed[entry.key]) < entry.findings_count
     if lost:
         yield Problem("ledger", "says more findings than were observed", lost)

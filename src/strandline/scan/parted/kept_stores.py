@@ -4,7 +4,7 @@ A lake's ledger is read from its pages. A task that opened it anew would read it
 
 Invariants: stores are used by one call at a time, and not again after an error, nor when the lake was made anew since.
 They serve the parts of one plan: what another scan reads, it reads from the lake as it is then, with its own keys and
-credentials.
+credentials. Settling sees every row of its run: the run was over before the first question of the step.
 """
 
 import threading
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from strandline.errors import StrandlineError
+from strandline.pipeline.ledger import SteadyLedger
 from strandline.pipeline.sql.migrations import SchemaStatus
 from strandline.pipeline.stores import LAKES, Stores
 from strandline.scan.request import ScanRequest
@@ -24,8 +25,11 @@ _kept: list[_Kept] = []
 
 
 @contextmanager
-def kept_stores(request: ScanRequest, plan: int) -> Iterator[Stores]:
-    """Open the stores of a request, or use those of the last call of this process for the same plan."""
+def kept_stores(request: ScanRequest, plan: int, step: str = "") -> Iterator[Stores]:
+    """Open the stores of a request, or use those of the last call of this process for the same plan.
+
+    Within a step of the plan the ledger is as it was when the step first asked (`SteadyLedger`).
+    """
     if not request.address.startswith(LAKES):
         with request.open_stores() as stores:
             yield stores
@@ -33,6 +37,8 @@ def kept_stores(request: ScanRequest, plan: int) -> Iterator[Stores]:
     named = (plan, request.address, request.coordination, request.lease_ttl_s, request.key)
     stores, status = _taken(named) or _opened(request)
     try:
+        if isinstance(stores.ledger, SteadyLedger):
+            stores.ledger.hold((plan, step) if step else None)
         yield stores
     except BaseException:
         stores.close()

@@ -33,7 +33,7 @@ SPLITS = 8
 
 def plan_part(request: ScanRequest, task: PlanTask) -> PlannedPart:
     """List a part and decide about its items."""
-    with kept_stores(request, task.plan) as stores:
+    with kept_stores(request, task.plan, "plan") as stores:
         known = known_rows(stores, request, task.known)
         planner = Planner(
             stores, request, task.parked, task.is_new, known=known, bases=task.bases, probes_share=task.tasks

@@ -24,7 +24,7 @@ from strandline.scan.settle.sums import Summing, Sums
 
 def settle_part(request: ScanRequest, task: SettleTask) -> Sums:
     """Settle a part; store its part of the inventory, and return its sums."""
-    with kept_stores(request, task.part.task.plan) as stores:
+    with kept_stores(request, task.part.task.plan, "settle") as stores:
         sums = _settled(stores, request, task, task.rows)
         if sums.unseen and task.rows is not None:  # what was read may stand in the notes of another run
             sums = _settled(stores, request, task, None)

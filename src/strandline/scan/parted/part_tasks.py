@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from strandline.pipeline.ledger import LedgerRecord
 from strandline.scan.inventory import InventoryPart
+from strandline.scan.plan.ledger_facts import RowWriter
 from strandline.scan.plan.planner import Plan, Reason
 from strandline.scan.plan.read_versions import NoteRows
 from strandline.scan.plan.rule_deltas import Base
@@ -22,7 +23,7 @@ class NewRows:
 
     fences: Mapping[int, Mapping[int, int]]
 
-    def __call__(self, row: LedgerRecord) -> bool:
+    def __call__(self, row: LedgerRecord | RowWriter) -> bool:
         """Return whether a row is new."""
         fences = self.fences.get(row.run_id)
         return fences is not None and row.fence > fences.get(row.shard_id, -1)

@@ -1,14 +1,21 @@
 """Rows of the ledger as columns beside a listing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from strandline.lazy_imports import deferred
 from strandline.pipeline.errors import BATCH_ROWS_MAX
 from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
-from strandline.pipeline.ledger import AdvisoryLedger, DoneLedger, DoneStatus, LedgerRecord
+from strandline.pipeline.ledger import AdvisoryLedger, ColumnarLedger, DoneLedger, DoneStatus, LedgerRecord
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:  # reports need the schemas alone
+    pc = deferred("pyarrow.compute")
 
 FACTS = pa.schema(
     [
@@ -22,9 +29,21 @@ FACTS = pa.schema(
     ]
 )
 """All null where the ledger has no row."""
+ANSWER = pa.schema([*FACTS, ("run_id", pa.int64()), ("shard_id", pa.int64()), ("fence", pa.int64())])
+"""A row of the ledger with its writer; all null where there is none."""
 _NOTHING = (None,) * len(FACTS)
 _COLUMNS = ("status", "error_code", "bytes_seen", "findings_count", *FACTS.names[4:])
+_WRITER = ("run_id", "shard_id", "fence")
 _facts = itemgetter(*map(LedgerRecord._fields.index, _COLUMNS))
+_answer = itemgetter(*map(LedgerRecord._fields.index, (*_COLUMNS, *_WRITER)))
+
+
+class RowWriter(NamedTuple):
+    """Who wrote a row of the ledger."""
+
+    run_id: int
+    shard_id: int
+    fence: int
 
 
 def ledger_rows(
@@ -57,6 +76,34 @@ def ledger_columns(rows: Iterable[LedgerRecord | None]) -> pa.RecordBatch:
     cells = [_NOTHING if row is None else _facts(row) for row in rows]
     columns = list(zip(*cells, strict=True)) or [()] * len(FACTS)
     return pa.record_batch([pa.array(cell, kind) for cell, kind in zip(columns, FACTS.types, strict=True)], FACTS)
+
+
+def ledger_answers(ledger: DoneLedger, tenant: TenantId, policy: PolicyHash, ovids: pa.Array) -> pa.RecordBatch:
+    """Return the ledger's rows of keys as columns of `ANSWER`, in their order; null for a key that is null."""
+    if isinstance(ledger, ColumnarLedger):
+        columns = ledger.get_columns(tenant, policy, ovids, (*_COLUMNS, *_WRITER))
+        return pa.record_batch(columns, ANSWER)
+    return answer_columns(ledger_rows(ledger, tenant, policy, ovids.to_pylist()))
+
+
+def answer_columns(rows: Iterable[LedgerRecord | None]) -> pa.RecordBatch:
+    """Return rows of the ledger as columns of `ANSWER`."""
+    nothing = (None,) * len(ANSWER)
+    cells = [nothing if row is None else _answer(row) for row in rows]
+    columns = list(zip(*cells, strict=True)) or [()] * len(ANSWER)
+    return pa.record_batch([pa.array(cell, kind) for cell, kind in zip(columns, ANSWER.types, strict=True)], ANSWER)
+
+
+def written_by(answers: pa.RecordBatch, is_new: Callable[[RowWriter], bool]) -> pa.Array:
+    """Return which rows have a writer of a kind; a row that is not there has none."""
+    writers = pa.table([answers[name] for name in _WRITER], _WRITER)
+    found = pa.repeat(pa.scalar(value=False), len(answers))
+    for one in writers.group_by(list(_WRITER), use_threads=False).aggregate([]).to_pylist():
+        if one["run_id"] is not None and is_new(RowWriter(**one)):
+            same = [pc.equal(answers[name], one[name]) for name in _WRITER]
+            mine = pc.fill_null(pc.and_(pc.and_(same[0], same[1]), same[2]), fill_value=False)
+            found = pc.or_(found, mine)
+    return found
 
 
 def is_done(row: LedgerRecord | None, problem: str | None) -> bool:

@@ -20,7 +20,7 @@ from strandline.pipeline.identity import OvidHash
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
 from strandline.pipeline.stores import Stores
 from strandline.scan.inventory import find_inventory
-from strandline.scan.plan.ledger_facts import FACTS, is_done, ledger_columns, ledger_rows
+from strandline.scan.plan.ledger_facts import FACTS, RowWriter, is_done, ledger_columns, ledger_rows
 from strandline.scan.plan.packed_batches import CountedBatches, PackedBatches
 from strandline.scan.plan.previous_scan import PreviousScan
 from strandline.scan.plan.probes import Probes
@@ -62,8 +62,8 @@ PLANNED = pa.schema(
 """A listed item with its ledger row; `pending` items are scanned unless `parked`; `base` is as in the manifest;
 `is_new` items were done since this scan began, by its own runs."""
 
-IsNew: TypeAlias = Callable[[LedgerRecord], bool]
-"""Tells whether a row of the ledger was written since a scan began."""
+IsNew: TypeAlias = Callable[[LedgerRecord | RowWriter], bool]
+"""Tells whether a row of the ledger was written since a scan began, by its writer."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Plan:
                 yield pa.record_batch([batch[name] for name in ROWS.names], ROWS).filter(wanted)
 
 
-def _nothing_is_new(_: LedgerRecord) -> bool:
+def _nothing_is_new(_: LedgerRecord | RowWriter) -> bool:
     return False
 
 

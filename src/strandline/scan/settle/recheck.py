@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.pipeline.identity import VersionKind
-from strandline.pipeline.ledger import LedgerRecord
 from strandline.pipeline.stores import Stores
-from strandline.scan.plan.ledger_facts import FACTS, ledger_columns, ledger_rows
+from strandline.scan.plan.ledger_facts import FACTS, answer_columns, ledger_answers, ledger_rows, written_by
 from strandline.scan.plan.planner import IsNew
 from strandline.scan.plan.versions import LISTED, identified_again, late_ovids, late_versions, listed_as
 from strandline.scan.request import ScanRequest
@@ -36,13 +35,12 @@ def recheck(stores: Stores, request: ScanRequest, batch: pa.RecordBatch, cache: 
     if not pending.true_count:
         return Rechecked(listed, facts, batch["is_new"])
     named = identified_again(listed.filter(pending), cache)
-    rows = ledger_rows(stores.ledger, request.tenant, request.policy_hash, named["ovid"].to_pylist())
-    now = _with_late(stores, request, named, rows, cache)
-    new = pa.array([row is not None and is_new(row) for row in rows], pa.bool_())
+    answers = ledger_answers(stores.ledger, request.tenant, request.policy_hash, named["ovid"])
+    now, answers = _with_late(stores, request, named, answers, cache)
     return Rechecked(
         _replaced(listed, pending, now),
-        _replaced(facts, pending, ledger_columns(rows)),
-        pc.replace_with_mask(batch["is_new"], pending, new),
+        _replaced(facts, pending, pa.record_batch([answers[name] for name in FACTS.names], FACTS)),
+        pc.replace_with_mask(batch["is_new"], pending, written_by(answers, is_new)),
     )
 
 
@@ -57,30 +55,31 @@ def _replaced(whole: pa.RecordBatch, mask: pa.Array, part: pa.RecordBatch) -> pa
 
 
 def _with_late(
-    stores: Stores, request: ScanRequest, named: pa.RecordBatch, rows: list[LedgerRecord | None], cache: StatCache
-) -> pa.RecordBatch:
-    """Return items without a row with their late versions; `rows` gets their rows.
+    stores: Stores, request: ScanRequest, named: pa.RecordBatch, answers: pa.RecordBatch, cache: StatCache
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return items without a row with their late versions, and the rows of those.
 
     Newer stat data that vouch for such a version replace those of the listing.
     """
-    unseen = [place for place, row in enumerate(rows) if row is None]
-    if not unseen:
-        return named
-    chosen = named.take(pa.array(unseen))
+    missing = pc.is_null(answers["status"])
+    if not missing.true_count:
+        return named, answers
+    chosen = named.filter(missing)
     items, stats, versions = (chosen[name].to_pylist() for name in ("item", "stat", "version"))
     late = late_versions(stores.state, request.tenant, items, list(map(listed_as, stats, versions)))
     ovids = late_ovids(items, late)
     found = ledger_rows(stores.ledger, request.tenant, request.policy_hash, ovids)
     vouched = cache.vouched(named["source"][0].as_py(), chosen["locator"]).select(["stat", "version"]).to_pylist()
-    columns = {name: named[name].to_pylist() for name in ("version", "ovid", "weak", "is_sure", "stat")}
-    for place, row, one, ovid, known in zip(unseen, found, late, ovids, vouched, strict=True):
+    columns = {name: chosen[name].to_pylist() for name in ("version", "ovid", "weak", "is_sure", "stat")}
+    for place, (row, one, ovid, known) in enumerate(zip(found, late, ovids, vouched, strict=True)):
         if row is not None and one is not None:
-            rows[place] = row
             is_sure = known["version"] == one.version
             cells = {"version": one.version, "ovid": ovid, "weak": one.kind is VersionKind.WEAK, "is_sure": is_sure}
             for name, cell in (cells | ({"stat": known["stat"]} if is_sure else {})).items():
                 columns[name][place] = cell
     arrays = [
-        pa.array(columns[name], LISTED.field(name).type) if name in columns else named[name] for name in LISTED.names
+        pa.array(columns[name], LISTED.field(name).type) if name in columns else chosen[name] for name in LISTED.names
     ]
-    return pa.record_batch(arrays, LISTED)
+    rows = [row if one is not None else None for row, one in zip(found, late, strict=True)]
+    late_items = pa.record_batch(arrays, LISTED)
+    return _replaced(named, missing, late_items), _replaced(answers, missing, answer_columns(rows))
