@@ -6,24 +6,28 @@ import pyarrow as pa
 
 from strandline.scan.errors import ManifestBroken
 
+_WRITE = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+_READ = pa.ipc.IpcReadOptions(use_threads=False)
+"""A chunk is small: threads would cost more than they save, and every core has a task."""
+
 
 def format_table(table: pa.Table) -> bytes:
     """Return a table as one value."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=_WRITE) as writer:
         writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
 
-def parse_table(data: bytes, schema: pa.Schema) -> pa.Table:
-    """Return the table of a value, if it has that schema."""
+def parse_table(data: bytes, *schemas: pa.Schema) -> pa.Table:
+    """Return the table of a value, if it has one of these schemas."""
     try:
-        with pa.ipc.open_stream(data) as reader:
+        with pa.ipc.open_stream(data, options=_READ) as reader:
             table = reader.read_all()
     except (pa.ArrowInvalid, OSError) as error:
         raise ManifestBroken("a chunk of it cannot be read") from error
-    if table.schema != schema:
+    if table.schema not in schemas:
         raise ManifestBroken("a chunk of it has other columns than this version knows")
     return table
 

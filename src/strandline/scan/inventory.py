@@ -2,7 +2,10 @@
 
     inventories                                 digests of sources, 32 bytes each, the latest first
     inventory/<digest of the sources>           head: JSON, see `Inventory`
-    inventory/<digest of the sources>/<u64 stamp><u32 n>    chunk n: an Arrow IPC stream (zstd) of `ITEMS`
+    inventory/<digest of the sources>/<u64 stamp><u32 n>    chunk n: an Arrow IPC stream (zstd) of `ITEMS`, but `item`
+
+An item's id follows from its source and locator, and a path that is the locator is null: both are made again when a
+chunk is read. Chunks of older versions have them.
 
 Invariants: the chunks of a head exist: they are written before it, under a new stamp, and the old ones are deleted
 after; an item of unknown version (it was not scanned) has no ovid. Two scans that end at once may
@@ -14,11 +17,19 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from strandline.lazy_imports import deferred
 from strandline.pipeline.errors import BATCH_ROWS_MAX
-from strandline.pipeline.identity import DIGEST_BYTES, PolicyHash, TenantId
+from strandline.pipeline.identity import (
+    DIGEST_BYTES,
+    ConnectorInstanceId,
+    PolicyHash,
+    TenantId,
+    stable_item_ids,
+)
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.state import Delete, Put, ScannerState
 from strandline.scan.arrow_chunks import format_table, parse_table, rechunked
@@ -28,9 +39,14 @@ from strandline.scan.plan.versions import DIGEST, LISTED
 from strandline.scan.sources import Source
 from strandline.scan.sources.row_index import Chunk
 
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+else:  # it takes a tenth of the time of a report
+    pc = deferred("pyarrow.compute")
+
 ITEMS = pa.schema(
     [
-        pa.field("item", DIGEST, nullable=False),
+        ("item", DIGEST),
         ("ovid", DIGEST),
         pa.field("path", pa.binary(), nullable=False),
         *(LISTED.field(name) for name in ("source", "locator", "version", "size", "stat", "extra", "problem", "weak")),
@@ -40,8 +56,11 @@ ITEMS = pa.schema(
 """An item as it was listed, with its columns of the ledger under the policy; see `LISTED` and `FACTS`.
 
 `path` is the display path, in UTF-8 with bytes that are not as they are; `source` counts from 0. `stat` is kept only
-where it vouches for the version.
+where it vouches for the version. `item` is null in what a plan reads.
 """
+_WRITTEN = pa.schema([("path", pa.binary()) if one.name == "path" else one for one in ITEMS if one.name != "item"])
+_WITH_ITEMS = ITEMS.set(0, pa.field("item", DIGEST, nullable=False))
+"""The columns of chunks: those that are written, and those of older versions."""
 
 INVENTORIES_MAX = 4096
 CHUNK_ROWS = 50_000
@@ -103,7 +122,19 @@ class Inventory:
             table = _read_chunk(state, tenant, key)
             if table is None:
                 raise ManifestBroken("a chunk of an inventory is gone")
-            yield table
+            yield self._with_items(table)
+
+    def _with_items(self, table: pa.Table) -> pa.Table:
+        """Return rows of `ITEMS` with the ids that their sources and locators have."""
+        if not table["item"].null_count:
+            return table
+        numbers, items = table["source"].combine_chunks(), pa.nulls(len(table), DIGEST)
+        for number in pc.unique(numbers).to_pylist():
+            source, mine = self.sources[number], pc.equal(numbers, number)
+            instance = ConnectorInstanceId(bytes.fromhex(source.instance))
+            ids = stable_item_ids(source.tag, instance, table["locator"].filter(mine).combine_chunks())
+            items = pc.replace_with_mask(items, mine, ids)
+        return table.set_column(0, ITEMS.field("item"), items)
 
     def chunked(self, state: ScannerState, tenant: TenantId) -> list[Chunk]:
         """Return the rows of `ITEMS` as chunks that are read at first use, and may be gone by then."""
@@ -162,7 +193,7 @@ def write_inventory(
     new = replace(head, stamp=secrets.randbits(63), chunks=0, rows=0, parts=())
     for chunk in rechunked(items, ITEMS, CHUNK_ROWS):
         new = replace(new, chunks=new.chunks + 1, rows=new.rows + len(chunk))
-        state.apply_batch(tenant, [Put(new.chunk_keys()[-1], format_table(chunk))])
+        state.apply_batch(tenant, [Put(new.chunk_keys()[-1], format_items(chunk))])
     touch_inventory(state, tenant, new)
     if before is not None:
         delete_chunks(state, tenant, before.chunk_keys())
@@ -206,9 +237,26 @@ def source_facts(sources: Sequence[Source]) -> tuple[SourceFacts, ...]:
     )
 
 
+def format_items(table: pa.Table) -> bytes:
+    """Return rows of `ITEMS` as one chunk."""
+    path = pc.if_else(pc.equal(table["path"], table["locator"]), pa.scalar(None, pa.binary()), table["path"])
+    columns = {name: table[name] for name in _WRITTEN.names} | {"path": path}
+    return format_table(pa.table([columns[name] for name in _WRITTEN.names], schema=_WRITTEN))
+
+
+def parse_items(data: bytes) -> pa.Table:
+    """Return the rows of a chunk, as `ITEMS`; `item` is null, but in chunks of older versions."""
+    table = parse_table(data, _WRITTEN, _WITH_ITEMS)
+    if table.schema == _WITH_ITEMS:
+        return table.cast(ITEMS)
+    columns = {name: table[name] for name in _WRITTEN.names}
+    columns |= {"item": pa.nulls(len(table), DIGEST), "path": pc.coalesce(table["path"], table["locator"])}
+    return pa.table([columns[name] for name in ITEMS.names], schema=ITEMS)
+
+
 def _read_chunk(state: ScannerState, tenant: TenantId, key: bytes) -> pa.Table | None:
     (value,) = state.multi_get(tenant, [key])
-    return None if value is None else parse_table(value, ITEMS)
+    return None if value is None else parse_items(value)
 
 
 def _listed(state: ScannerState, tenant: TenantId) -> list[bytes]:

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from strandline.pipeline.state import Put
 from strandline.pipeline.stores import Stores
-from strandline.scan.arrow_chunks import format_table, parse_table, rechunked
+from strandline.scan.arrow_chunks import parse_table, rechunked
 from strandline.scan.errors import ManifestBroken
-from strandline.scan.inventory import CHUNK_ROWS, ITEMS, format_part_key
+from strandline.scan.inventory import CHUNK_ROWS, ITEMS, format_items, format_part_key
 from strandline.scan.parted.kept_stores import kept_stores
 from strandline.scan.parted.part_planner import known_rows
 from strandline.scan.parted.part_tasks import SettleTask
@@ -38,7 +38,7 @@ def _settled(stores: Stores, request: ScanRequest, task: SettleTask, rows: NoteR
     items = summing.added(_planned(stores, request, task))
     for at, chunk in enumerate(rechunked(items, ITEMS, CHUNK_ROWS)):
         key = format_part_key(request.inputs_digest, task.target, at)
-        stores.state.apply_batch(request.tenant, [Put(key, format_table(chunk))])
+        stores.state.apply_batch(request.tenant, [Put(key, format_items(chunk))])
     return summing.sums
 
 

@@ -42,13 +42,14 @@ LISTED = pa.schema(
     [
         pa.field("source", pa.int16(), nullable=False),
         *LISTING,
-        pa.field("item", DIGEST, nullable=False),
+        ("item", DIGEST),
         ("ovid", DIGEST),
         pa.field("weak", pa.bool_(), nullable=False),
         pa.field("is_sure", pa.bool_(), nullable=False),
     ]
 )
-"""A listing with identities: `ovid` is null if only reading gives the version; `is_sure` is true otherwise."""
+"""A listing with identities: `ovid` is null if only reading gives the version; `is_sure` is true otherwise.
+`item` is null where the last scan settles an item, so that nothing is derived for it."""
 _LISTED_BYTES = 16
 
 

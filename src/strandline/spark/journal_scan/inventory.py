@@ -19,8 +19,15 @@ from strandline.pipeline.identity import VersionKind
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.state import Delete, Put, ScannerState
 from strandline.protocol.canonical import derive
-from strandline.scan.arrow_chunks import format_table
-from strandline.scan.inventory import ITEMS, Inventory, SourceFacts, find_inventory, keep_head, touch_inventory
+from strandline.scan.inventory import (
+    ITEMS,
+    Inventory,
+    SourceFacts,
+    find_inventory,
+    format_items,
+    keep_head,
+    touch_inventory,
+)
 from strandline.scan.plan.versions import ovids_of
 from strandline.scan.request import ScanRequest
 from strandline.scan.sources import JournalSource
@@ -83,7 +90,7 @@ class StreamInventory:
         parts = [whole.slice(at, CHUNK_ROWS) for at in range(0, len(whole), CHUNK_ROWS)]
         self._head = replace(self._head, rows=self._head.rows + len(rows), chunks=before + len(parts))
         for key, part in zip(self._head.chunk_keys()[before:], parts, strict=True):
-            put = Put(key, format_table(part.combine_chunks()))
+            put = Put(key, format_items(part.combine_chunks()))
             self._state.apply_batch(self._tenant, [put], writer=self._writer)
         self._last = parts[-1] if parts else self._last
 
