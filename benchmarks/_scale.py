@@ -1,8 +1,8 @@
 """A model of large scans into a lake in S3: time, requests, cost, memory and state; `docs/scale.md` has its tables.
 
 Terms that this machine can show are read from the table of `benchmarks/lake.py` in `docs/benchmarks.md`: processor time
-and state of an item, memory of a process by items. The rest are assumptions, named below with their values. The model
-is checked against the next decade: terms of 100,000 items must foretell a million.
+and state of an item, memory of processes at a million items. The rest are assumptions, named below with their values.
+The model is checked against the next decade: terms of 100,000 items must foretell a million.
 
 `python -m benchmarks._scale` writes the tables between the markers of the page.
 """
@@ -43,6 +43,10 @@ START_S = 30.0
 PUT_DOLLARS, GET_DOLLARS = 0.005 / 1_000, 0.0004 / 1_000
 CORE_HOUR_DOLLARS = 0.05
 READS_AT_ONCE = 16
+ITEM_BYTES = 90
+"""Of an item in the task that plans its part, compressed: two digests, a name and a version."""
+PAGE_BYTES = 400
+"""Of a page that was not compacted, in a process that asks about the ledger or compacts it: its name, a few times."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def terms_of(section: str, items: int) -> Terms:
     )
 
 
-def predict(small: Terms, large: Terms, objects: int, executors: int) -> Scan:
+def predict(large: Terms, objects: int, executors: int) -> Scan:
     """Return what the first scan of so many small objects in a bucket takes."""
     slots = executors * CORES
     parts, rounds = parts_of(objects)
@@ -126,8 +130,8 @@ def predict(small: Terms, large: Terms, objects: int, executors: int) -> Scan:
         puts,
         gets,
         requests + hours * slots * CORE_HOUR_DOLLARS,
-        _at(small.driver_mb, large.driver_mb, objects),
-        _at(small.worker_mb, large.worker_mb, objects),
+        _beyond(large.driver_mb, objects, PAGE_BYTES / items_of_a_page(large)),
+        _beyond(large.worker_mb, objects, PAGE_BYTES / items_of_a_page(large)) + part_mb(objects),
         objects * large.state_bytes / 1e9,
     )
 
@@ -145,6 +149,11 @@ def parts_of(objects: int) -> tuple[int, int]:
     return min(parts, max(FIRST_PARTS, -(-objects // PART_ROWS_MAX))), rounds
 
 
+def part_mb(objects: int) -> float:
+    """Return the memory of the items of one part in the task that plans it."""
+    return min(objects / parts_of(objects)[0], PART_ROWS_MAX) * ITEM_BYTES / 1e6
+
+
 def items_of_a_page(terms: Terms) -> float:
     """Return how many fetched objects a worker commits together: what it does in a page's time, or one fetch."""
     each_s = max(terms.cpu_us["work"] / 1e6, REQUEST_S / FETCHES_AT_ONCE)
@@ -158,15 +167,9 @@ def checked(small: Terms, large: Terms) -> dict[str, tuple[float, float]]:
     }
 
 
-def objects_within(worker_mb: float, small: Terms, large: Terms) -> float:
-    """Return the number of objects at which a Python worker takes so much memory."""
-    each = (large.worker_mb - small.worker_mb) / (LARGE - SMALL)
-    return SMALL + (worker_mb - small.worker_mb) / each
-
-
-def _at(small: float, large: float, objects: int) -> float:
-    """Continue a straight line through two measured sizes."""
-    return small + (large - small) * (objects - SMALL) / (LARGE - SMALL)
+def _beyond(large: float, objects: int, each_bytes: float) -> float:
+    """Continue a measured memory in megabytes by what each object more takes; runs of the ledger are not in memory."""
+    return large + max(0, objects - LARGE) * each_bytes / 1e6
 
 
 def tables(section: str) -> dict[str, str]:
@@ -174,7 +177,7 @@ def tables(section: str) -> dict[str, str]:
     small, large = terms_of(section, SMALL), terms_of(section, LARGE)
     return {
         "checked": "".join(_checked_rows(small, large)),
-        "predicted": "".join(_predicted_rows(small, large)),
+        "predicted": "".join(_predicted_rows(large)),
     }
 
 
@@ -185,7 +188,7 @@ def _checked_rows(small: Terms, large: Terms) -> Iterator[str]:
         yield f"| {step} | {foretold:,.1f} {unit} | {measured:,.1f} {unit} | {measured / foretold:.2f} |\n"
 
 
-def _predicted_rows(small: Terms, large: Terms) -> Iterator[str]:
+def _predicted_rows(large: Terms) -> Iterator[str]:
     columns = [
         "objects",
         "executors",
@@ -202,7 +205,7 @@ def _predicted_rows(small: Terms, large: Terms) -> Iterator[str]:
     yield f"| {' | '.join(columns)} |\n|---:|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|\n"
     for objects in OBJECTS:
         for executors in EXECUTORS:
-            scan = predict(small, large, objects, executors)
+            scan = predict(large, objects, executors)
             longest = f"{scan.longest}, {_time(scan.seconds[scan.longest])}"
             requests = f"{_count(scan.lists)} | {_count(scan.puts)} | {_count(scan.gets)}"
             memory = f"{scan.worker_mb / 1e3:,.1f} GB | {scan.driver_mb / 1e3:,.1f} GB | {scan.state_gb:,.1f} GB"

@@ -80,7 +80,7 @@ class Task:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Work on the run, beginning with the shard of this partition's number, if it has one."""
         with transport_errors():
-            close_kept()  # the work opens stores of its own, and has the ledger once in memory
+            close_kept()  # the work opens stores of its own, and has the ledger on its disk once
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     yield self._report(number)
