@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from urllib.parse import unquote
 
 import pytest
 
@@ -14,6 +15,10 @@ from strandline.web.parts.scans import ScanFacts
 from tests.waiting import eventually
 from tests.web.sites import Client, plant, serve_parts, serve_state
 
+MISSING = (
+    *("/findings/zz", "/findings/" + "0" * 64, "/runs/x", "/runs/99999", "/nothing"),
+    *(f"/{kind}/{'1' * 5_000}" for kind in ("runs", "journals", "folds", "replicas", "streams")),
+)
 PAGES = (
     "/",
     "/findings",
@@ -103,6 +108,12 @@ class TestTheToken:
             place = client.send("GET", f"{path}?token={client.access.token}").headers["location"]
             assert place.startswith("/")
             assert not place.startswith(("//", "/\\"))
+
+    @pytest.mark.parametrize("path", ["/%0d%0aSet-Cookie:%20a=b", "/caf%C3%A9%20%3Fx", "/a%25b"])
+    def test_the_right_one_leads_to_the_same_address_whatever_is_in_it(self, client: Client, path: str) -> None:
+        answer = client.send("GET", f"{path}?token={client.access.token}&q=%3Cb%3E")
+        assert (answer.status, unquote(answer.headers["location"])) == (303, unquote(path) + "?q=<b>")
+        assert answer.headers["set-cookie"].startswith("strandline-")
 
     def test_it_is_shown_in_no_page_and_no_repr(self, client: Client) -> None:
         assert client.access.token not in client.get("/").text
@@ -229,7 +240,7 @@ class TestPaths:
     def test_no_address_becomes_a_path(self, client: Client, path: str) -> None:
         assert client.get(path).status == 404
 
-    @pytest.mark.parametrize("path", ["/findings/zz", "/findings/" + "0" * 64, "/runs/x", "/runs/99999", "/nothing"])
+    @pytest.mark.parametrize("path", MISSING)
     def test_what_is_not_there_is_a_page_that_says_so(self, client: Client, path: str) -> None:
         answer = client.get(path)
         assert answer.status == 404

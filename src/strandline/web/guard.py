@@ -10,7 +10,7 @@ framing, caching or leaking what it shows; a token in an address is answered by 
 
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import parse_qs, parse_qsl, urlencode
+from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
 from strandline.extras import needs
 from strandline.web.access import Access
@@ -126,11 +126,11 @@ class Guard:
         """Give the browser its cookie, and an address without the token."""
         rest = [pair for pair in parse_qsl(scope["query_string"].decode("latin-1")) if pair[0] != "token"]
         path = "/" + scope["path"].lstrip("/\\")  # two slashes would name another host
-        place = self._access.prefix + path + (f"?{urlencode(rest)}" if rest else "")
+        place = self._access.prefix + quote(path) + (f"?{urlencode(rest)}" if rest else "")
         secure = "; Secure" if self._access.is_secure else ""
         where = self._access.prefix or "/"
         cookie = f"{self._access.cookie_name}={self._access.cookie}; Path={where}; HttpOnly; SameSite=Strict{secure}"
-        headers = [(b"location", place.encode("latin-1", "replace")), (b"set-cookie", cookie.encode())]
+        headers = [(b"location", place.encode()), (b"set-cookie", cookie.encode())]
         await send({"type": "http.response.start", "status": 303, "headers": headers})
         await send({"type": "http.response.body", "body": b""})
 

@@ -18,6 +18,8 @@ T = TypeVar("T")
 SHOWN_BYTES = 16_384
 SEGMENTS_SHOWN = 200
 MARKS_MAX = 400
+DIGITS_MAX = 19
+"""Digits of 64 bits; Python refuses to read numbers of thousands."""
 
 
 def journals(request: Request) -> Response:
@@ -146,13 +148,13 @@ def _is_queue(facts: object) -> bool:
 
 
 def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 19:  # noqa: PLR2004 - digits of 64 bits
+    if not text.isascii() or not text.isdigit() or len(text) > DIGITS_MAX:
         raise InvalidInput(f"{text[:40]!r} is not a number")
     return int(text)
 
 
 def _chosen(listed: Sequence[T], request: Request) -> T:
     text = request.path_params["number"]
-    if not text.isascii() or not text.isdigit() or int(text) >= len(listed):
+    if not text.isascii() or not text.isdigit() or len(text) > DIGITS_MAX or int(text) >= len(listed):
         raise NotFound("there is nothing of this number", hint="the list has what is shown here")
     return listed[int(text)]
