@@ -9,6 +9,7 @@ from typing import Any
 
 from strandline.alarms import verify
 from strandline.alarms.signing import SIGNATURE
+from tests.waiting import eventually
 
 SECRET = "a secret of tests"  # noqa: S105 - of tests
 
@@ -34,6 +35,16 @@ class WebhookServer:
         """Return the states of notices of a kind, each id once, as receivers deduplicate."""
         found = {notice["id"]: notice["state"] for notice in self.notices if notice["kind"] == kind}
         return list(found.values())
+
+    def wait_raised(self, kind: str) -> None:
+        """Wait until a kind is raised, once."""
+        eventually(lambda: self.states(kind), f"{kind} is raised")
+        assert self.states(kind) == ["raised"]
+
+    def wait_mended(self, kind: str) -> None:
+        """Wait until a kind that was raised once is resolved, once; `test_every_kind…` reads the kinds out of calls."""
+        eventually(lambda: self.states(kind)[1:], f"{kind} is resolved")
+        assert self.states(kind) == ["raised", "resolved"]
 
 
 @contextmanager

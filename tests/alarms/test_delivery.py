@@ -53,7 +53,7 @@ def test_a_receiver_that_fails_is_tried_again_with_growing_pauses_and_gets_each_
         assert not any("T0KEN" in error for error in errors), "an address may hold a token"
         assert len(server.bodies) == 4, "a redirect is not followed"
         assert [not each.error for each in delivery.run()] == [True, True]
-        assert server.states("test") == ["raised", "resolved"]
+        server.wait_mended("test")
         assert all(server.signatures)
         assert not outbox.alarms(), "what every receiver knows is gone"
         assert (delivery.delivered, delivery.failed) == (2, 4)

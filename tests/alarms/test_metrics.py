@@ -23,4 +23,9 @@ def test_firing_undelivered_delivered_and_failed_are_counted(tmp_path: Path) -> 
         found = scrapes.take(alarms.metrics)
         assert (found["strandline_alarms_firing"], found["strandline_alarms_undelivered"]) == (0, 0)
         assert found["strandline_alarms_delivered_total"] == 2
-    assert scrapes.changed == scrapes.names
+    scrapes.check_changed(
+        "strandline_alarms_firing",
+        "strandline_alarms_undelivered",
+        "strandline_alarms_delivered_total",
+        "strandline_alarms_failed_attempts_total",
+    )

@@ -7,6 +7,7 @@ import pytest
 
 from strandline.errors import InvalidInput, Unavailable
 from strandline.metrics import Metric, Sample, check_metric, counter, gauge, serve_metrics
+from tests.metrics.scrapes import Scrapes
 from tests.scraped import page
 
 
@@ -34,7 +35,7 @@ def test_a_page_tells_what_holds_at_each_scrape() -> None:
 
 
 def test_a_part_that_cannot_be_asked_is_counted_and_hides_no_other() -> None:
-    is_broken = False
+    is_broken, scrapes = False, Scrapes()
 
     def source() -> Iterable[Metric]:
         if is_broken:
@@ -43,8 +44,11 @@ def test_a_part_that_cannot_be_asked_is_counted_and_hides_no_other() -> None:
 
     with serve_metrics(0, source, lambda: [gauge("strandline_two", "Two.", 2)]) as served:
         assert served is not None
+        scrapes.read(page(served.address))
         is_broken = True
         found = page(served.address)
+        scrapes.read(found)
+        scrapes.check_changed("strandline_metrics_failures_total")
         assert "strandline_one" not in found
         assert (found["strandline_two"], found["strandline_metrics_failures_total"]) == (2, 1)
 

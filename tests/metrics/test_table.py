@@ -1,8 +1,9 @@
-"""Every metric of the documentation is changed by a real part that does the thing, and every metric is documented.
+"""Every metric is changed by a test that does the thing: here, or where a test calls `Scrapes.check_changed`.
 
 The dashboard and the alert rules name metrics that exist, and labels that they have.
 """
 
+import ast
 import asyncio
 import json
 import re
@@ -26,7 +27,7 @@ from strandline.fold.metrics import fold_metrics
 from strandline.fold.progress import FoldProgress
 from strandline.fold.watch import catch_up
 from strandline.kv import Retention
-from strandline.metrics import MetricSource, exposition, registry_of
+from strandline.metrics import MetricSource, exposition, gauge, registry_of
 from strandline.objects import MemoryObjects, RequestCounts, StoreRefused, StoreUnavailable
 from strandline.objects.counted import CountedObjects
 from strandline.protocol.repairs import RepairPlan
@@ -40,6 +41,7 @@ from strandline.scan.metrics import ScanCounts, follow_metrics
 from strandline.scan.run.totals import Totals
 from tests.artifacts.fleet import Fleet
 from tests.broker.durability.damage import damage
+from tests.calls import strings_in_calls
 from tests.fold.buckets import Twin
 from tests.metrics.scrapes import Scrapes
 from tests.replica.databases import database, fill
@@ -48,27 +50,14 @@ from tests.scan.things import Things
 from tests.scan.threaded_workers import ThreadWorkers, made, request_for
 from tests.waiting import PATIENCE_S, eventually
 
-DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
+TESTS = Path(__file__).resolve().parent.parent
+SOURCES = TESTS.parent / "src" / "strandline"
+DOCS = TESTS.parent / "docs"
 DOCUMENT = DOCS / "metrics.md"
 DASHBOARD = DOCS / "grafana-dashboard.json"
 RULES = DOCS / "prometheus-alerts.yml"
 NEVER_CHANGED = {"strandline_build_info"}
 """It is 1 as long as there is a page."""
-ELSEWHERE = {
-    "strandline_ui_part_failing": "tests/web/test_guard.py",
-    "strandline_metrics_failures_total": "tests/metrics/test_page.py",
-    "strandline_replica_refused": "tests/replica/test_metrics.py",
-    "strandline_alarms_firing": "tests/alarms/test_metrics.py",
-    "strandline_alarms_undelivered": "tests/alarms/test_metrics.py",
-    "strandline_alarms_delivered_total": "tests/alarms/test_metrics.py",
-    "strandline_alarms_failed_attempts_total": "tests/alarms/test_metrics.py",
-    "strandline_replica_checkpoints_total": "tests/replica/test_replicator.py",
-    "strandline_replica_node_failing": "tests/replica/test_node.py",
-    "strandline_replica_node_errors_total": "tests/replica/test_node.py",
-    "strandline_replica_node_refused": "tests/replica/test_node.py",
-    "strandline_replica_node_set_aside_total": "tests/replica/test_node.py",
-}
-"""Metrics whose thing is done by a test of the part itself."""
 
 
 async def broker(scrapes: Scrapes, folder: Path) -> None:
@@ -199,6 +188,7 @@ def scan(scrapes: Scrapes, things: Things, address: str) -> None:
         counts.tell(event)
         scrapes.take(counts.metrics)
 
+    scrapes.take(counts.metrics)
     things.write({f"item {number}": f"text {number} alpha_{number + 100}" for number in range(30)})
     request = request_for(address, things)
     with request.open_stores() as stores:
@@ -222,7 +212,8 @@ def scan(scrapes: Scrapes, things: Things, address: str) -> None:
     assert found["strandline_scan_items_total"] == before + 3, "another run counts on"
     assert found["strandline_scan_remaining_seconds"] > 0
     assert "parked" in (counts.health().readiness().problems["shards"] or "")
-    scrapes.take(lambda: follow_metrics(5, 9, done))
+    for offset, end, totals in ((0, 9, Totals()), (5, 9, done)):
+        scrapes.take(lambda offset=offset, end=end, totals=totals: follow_metrics(offset, end, totals))  # type: ignore[misc]
 
 
 def replica(scrapes: Scrapes, folder: Path) -> None:
@@ -285,6 +276,38 @@ def scrapes(tmp_path_factory: pytest.TempPathFactory) -> Scrapes:
     return made
 
 
+def metric_patterns(source: str) -> set[str]:
+    """Return the names of metrics that a module makes; parts of a name that only a run knows are any word."""
+    tree = ast.parse(source)
+    prefixes = dict[str, set[str]]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            target, value = node.targets[0], node.value
+            pairs = [(target, value)]
+            if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = list(zip(target.elts, value.elts, strict=True))
+            for name, given in pairs:
+                if isinstance(name, ast.Name) and isinstance(given, ast.Constant):
+                    prefixes.setdefault(name.id, set()).add(str(given.value))
+
+    def pattern(node: ast.expr) -> str:
+        match node:
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.FormattedValue(value=ast.Name(id=name)) if name in prefixes:
+                return f"(?:{'|'.join(sorted(one for one in prefixes[name] if one.startswith('strandline')))})"
+            case ast.JoinedStr(values=parts):
+                return "".join(map(pattern, parts))
+            case _:
+                return r"\w+"
+
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    makers = [
+        one for one in calls if ast.unparse(one.func).rpartition(".")[2] in ("Metric", "gauge", "counter", "metric")
+    ]
+    return {found for one in makers if (found := pattern(one.args[0])).startswith(("strandline_", "(?:strandline_"))}
+
+
 def documented() -> dict[str, tuple[str, ...]]:
     """Return the rows of the page by metric."""
     lines = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("| `strandline_")]
@@ -294,14 +317,35 @@ def documented() -> dict[str, tuple[str, ...]]:
 
 def test_every_metric_changes_when_its_thing_is_done_and_is_documented(scrapes: Scrapes, tmp_path: Path) -> None:
     scan(scrapes, Things(tmp_path / "things.json"), made(str(tmp_path / "pipeline.db")))
-    found = documented()
-    served = scrapes.names | {"strandline_build_info", *ELSEWHERE}
-    assert set(found) == served
-    unchanged = set(found) - scrapes.changed - set(ELSEWHERE) - NEVER_CHANGED
-    assert unchanged == set()
-    tests = Path(__file__).resolve().parent.parent.parent
-    for name, where in ELSEWHERE.items():
-        assert (tests / where).is_file(), name
+    elsewhere = set[str]().union(*(strings_in_calls(file, "check_changed") for file in TESTS.rglob("test_*.py")))
+    assert scrapes.names - set(documented()) == set()
+    unchanged = set(documented()) - scrapes.changed - elsewhere - NEVER_CHANGED
+    assert unchanged == set(), "no test changes them: do the thing, and call `Scrapes.check_changed`"
+
+
+def test_every_metric_that_the_code_makes_is_documented_and_no_other() -> None:
+    patterns = {pattern for file in SOURCES.rglob("*.py") for pattern in metric_patterns(file.read_text())}
+    assert len(patterns) > 40
+    for pattern in patterns:
+        assert any(re.fullmatch(pattern, name) for name in documented()), f"{pattern} is not documented"
+    for name in documented():
+        assert any(re.fullmatch(pattern, name) for pattern in patterns), f"nothing makes {name}"
+
+
+def test_a_metric_that_nobody_changes_or_documents_is_noticed(tmp_path: Path) -> None:
+    made = 'PREFIX = "strandline_new"\ngauge(f"{PREFIX}_depth", "…", 1)\nMetric(f"{PREFIX}_{part}_total", "…")\n'
+    assert metric_patterns(made) == {"(?:strandline_new)_depth", r"(?:strandline_new)_\w+_total"}
+    scrapes, value = Scrapes(), 3.0
+    for _ in range(2):
+        scrapes.take(lambda: [gauge("strandline_still", "Still.", value)])
+    assert scrapes.changed == set(), "a value that was there at the first scrape is no change"
+    with pytest.raises(AssertionError, match="strandline_still"):
+        scrapes.check_changed("strandline_still")
+    value = 4.0
+    scrapes.take(lambda: [gauge("strandline_still", "Still.", value)])
+    scrapes.check_changed("strandline_still")
+    (tmp_path / "test_one.py").write_text('scrapes.check_changed(\n    "strandline_a",\n    "strandline_b",\n)\n')
+    assert strings_in_calls(tmp_path / "test_one.py", "check_changed") == {"strandline_a", "strandline_b"}
 
 
 def test_every_row_says_what_a_metric_means_and_which_alert_it_is_for() -> None:

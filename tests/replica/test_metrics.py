@@ -14,6 +14,7 @@ from strandline.replica import Follower, Maintenance, Node, ReplicaPool, Replica
 from strandline.replica.metrics import FollowerCounts, maintenance_metrics, node_metrics, replicator_metrics
 from strandline.replica.pace import REFUSED_PAUSE_S, Pause
 from strandline.replica.wakeups import FileChanges
+from tests.metrics.scrapes import Scrapes
 from tests.replica.databases import database, fill
 from tests.scraped import names, page
 from tests.waiting import PATIENCE_S, eventually
@@ -167,17 +168,20 @@ def test_a_refusal_of_the_store_is_said_and_tried_again_after_a_long_pause(tmp_p
         fill(connection, 3)
         running = Replicator(tmp_path / "a.db", store)
         running.open(FileChanges(tmp_path / "a.db-wal"), lambda: None)
+        scrapes, source = Scrapes(), replicator_metrics(running)
+        scrapes.take(source)
         store.is_refusing = True
         for _ in range(3):
             assert running.step() == Pause(REFUSED_PAUSE_S, is_backoff=True)
         status = running.status()
         assert (status.is_refused, status.errors, running.failure) == (True, 3, None)
         assert "the token has expired" in (status.error or "")
-        refused = [one for one in replicator_metrics(running)() if one.name == "strandline_replica_refused"]
-        assert refused[0].samples[0].value == 1
+        assert scrapes.take(source)["strandline_replica_refused"] == 1
         store.is_refusing = False
         assert running.step() == Pause(0)
         assert (running.status().is_refused, running.status().error, running.position.txid) == (False, None, 1)
+        assert scrapes.take(source)["strandline_replica_refused"] == 0
+        scrapes.check_changed("strandline_replica_refused")
         running.close(flush=False)
 
 

@@ -40,8 +40,10 @@ from strandline.replica import (
 from strandline.replica.compaction import compact_level
 from strandline.replica.cursor import cursor_path
 from strandline.replica.ltx import HEADER_BYTES, LtxHeader, encode, parse_header
+from strandline.replica.metrics import node_metrics
 from strandline.replica.node_copy import NodeCopy
 from strandline.replica.nodes import LEASE_KEY, node_key
+from tests.metrics.scrapes import Scrapes
 from tests.replica.databases import content, database, fill
 from tests.waiting import PATIENCE_S, eventually
 
@@ -309,9 +311,11 @@ def test_a_leader_without_its_store_stops_and_sets_aside_what_was_not_shipped(tm
     with database(away.path) as connection:
         connection.execute("CREATE TABLE t (value TEXT)")
     away.events.subscribe(lambda event: told.append(event) if isinstance(event, DatabaseSetAside) else None)
+    scrapes, told_by = Scrapes(), node_metrics(away)
     with away, opened(away) as application:
         txid = write(leader_of({"a": away}), "0")
         epoch = away.epoch
+        scrapes.take(told_by)
         store.is_away = True
         application.execute("INSERT INTO t VALUES ('unshipped')")
         assert away.role is Role.LEADER
@@ -339,6 +343,8 @@ def test_a_leader_without_its_store_stops_and_sets_aside_what_was_not_shipped(tm
     assert rows(kept) == ["0", "unshipped"]
     assert [(event.file, event.txid) for event in told] == [(kept, txid)]
     assert away.health().set_aside == (str(kept),)
+    assert scrapes.take(told_by)["strandline_replica_node_set_aside_total"] == 1
+    scrapes.check_changed("strandline_replica_node_set_aside_total")
 
 
 def test_an_expired_credential_is_said_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,18 +355,26 @@ def test_an_expired_credential_is_said_and_tried_again(tmp_path: Path, monkeypat
         application.execute("CREATE TABLE t (value TEXT)")
     node = node_of(tmp_path, "a", store)
     clock = Clock(node)
+    scrapes, told_by = Scrapes(), node_metrics(node)
     with node:
         node.events.subscribe(lambda event: troubles.append(event.error) if isinstance(event, NodeTrouble) else None)
         assert leader_of({"a": node}) is node
         assert not node.health().is_refused
+        scrapes.take(told_by)
         store.is_refusing = True
         clock.skip()
         assert node.wait_for_role(Role.CHANGING, PATIENCE_S), "its lease is not renewed"
         eventually(lambda: node.health().is_refused and troubles)
+        found = scrapes.take(told_by)
+        assert (found["strandline_replica_node_failing"], found["strandline_replica_node_refused"]) == (1, 1)
         assert "the token has expired" in node.health().last_error
         store.is_refusing = False
         assert leader_of({"a": node}) is node, "the credential was renewed"
         assert not node.health().is_refused
+        assert scrapes.take(told_by)["strandline_replica_node_refused"] == 0
+    scrapes.check_changed(
+        "strandline_replica_node_failing", "strandline_replica_node_refused", "strandline_replica_node_errors_total"
+    )
 
 
 def test_a_leader_is_not_refused_since_it_was_as_a_follower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

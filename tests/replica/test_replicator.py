@@ -25,6 +25,8 @@ from strandline.replica import (
     restore,
 )
 from strandline.replica.lineage import format_lineage, parse_lineage
+from strandline.replica.metrics import replicator_metrics
+from tests.metrics.scrapes import Scrapes
 from tests.replica.databases import content, database, fill
 from tests.waiting import PATIENCE_S, eventually
 
@@ -218,11 +220,15 @@ def test_a_log_that_grows_is_checkpointed(
     tmp_path: Path, store: ObjectStore, application: apsw.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replicator, "CHECKPOINT_BYTES", 100_000)
+    scrapes = Scrapes()
     with Replicator(tmp_path / "a.db", store) as running:
+        scrapes.take(replicator_metrics(running))
         for seed in range(10):
             fill(application, 40, seed=seed)
             running.wait_durable(PATIENCE_S)
         eventually(lambda: running.status().checkpoints > 2, "checkpoints")
+        assert scrapes.take(replicator_metrics(running))["strandline_replica_checkpoints_total"] > 2
+        scrapes.check_changed("strandline_replica_checkpoints_total")
         running.wait_durable(PATIENCE_S)
         assert running.status().snapshots == 1
     assert restored(store, tmp_path / "copy.db") == content(tmp_path / "a.db")

@@ -10,8 +10,10 @@ from strandline.errors import InvalidInput
 from strandline.findings import FindingQuery
 from strandline.web import Listening
 from strandline.web.access import Access, parse_public_address
+from strandline.web.pages.metrics import part_metrics
 from strandline.web.parts.collection import Parts
 from strandline.web.parts.scans import ScanFacts
+from tests.metrics.scrapes import Scrapes
 from tests.waiting import eventually
 from tests.web.sites import Client, plant, serve_parts, serve_state
 
@@ -293,7 +295,7 @@ class TestHealth:
     def test_a_part_that_fails_in_any_way_says_so_and_shows_no_password(self, client: Client) -> None:
         scans = client.site.parts.scans
         assert scans is not None
-        read = scans._read  # noqa: SLF001 - it breaks
+        read, scrapes = scans._read, Scrapes()  # noqa: SLF001 - it breaks
         scans._read = lambda: dict[str, ScanFacts]()["postgresql://u:s3cr3t@h/db"]  # noqa: SLF001 - as above
         try:
             eventually(lambda: client.send("GET", "/readyz").status == 503, "a read that had begun is over")
@@ -302,9 +304,12 @@ class TestHealth:
             assert "s3cr3t" not in text
             told = client.get("/metrics").text
             assert re.search(r'^strandline_ui_part_failing\{kind="scans",[^}]*\} 1', told, re.MULTILINE)
+            assert scrapes.take(lambda: part_metrics(client.site))["strandline_ui_part_failing"] == 1
         finally:
             scans._read = read  # noqa: SLF001 - and is mended
         eventually(lambda: client.send("GET", "/readyz").status == 200, "it is read again")
+        assert scrapes.take(lambda: part_metrics(client.site))["strandline_ui_part_failing"] == 0
+        scrapes.check_changed("strandline_ui_part_failing")
 
 
 class TestListening:

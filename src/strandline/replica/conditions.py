@@ -34,7 +34,7 @@ def node_conditions(node: Node, lag_limit_s: float) -> Iterable[Condition]:
     refused = f"the object store refuses it: {health.last_error}" if health.is_refused else None
     yield Condition(FAILING, subject, ended or refused, details=details)
     yield _lagging(subject, health.lag_s or 0.0, lag_limit_s, details)
-    yield Condition(LOST, subject, None if health.leader else "no node holds the lease", details=details)
+    yield Condition(LOST, subject, None if node.is_led else "no node holds the lease", details=details)
 
 
 def _lagging(subject: str, lag_s: float, limit_s: float, details: dict[str, int]) -> Condition:

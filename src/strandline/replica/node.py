@@ -166,6 +166,12 @@ class Node:
         is_alive = not health.is_held and (health.expires_in_s or 0.0) > 0
         return (health.leader_address or None) if is_alive else None
 
+    @property
+    def is_led(self) -> bool:
+        """Return whether a node holds the lease, as far as is known here: this one, or the last seen, in its time."""
+        health = self.lease.health()
+        return health.is_held or (bool(health.leader) and (health.expires_in_s or 0.0) > 0)
+
     def position(self) -> int:
         """Return the last transaction: applied by a follower, in the object store for a leader."""
         tenure = self._tenure
