@@ -18,7 +18,7 @@ from strandline.detect.locations import Location
 from strandline.findings import FindingIndex, FindingQuery, build_index
 from strandline.findings.finding_rows import FindingRows
 from strandline.findings.index_columns import VALUES
-from strandline.findings.reports.values import Report, ReportFinding
+from strandline.findings.reports.values import Report, ReportCoverage, ReportFinding
 from strandline.pipeline import HeldShard, claim
 from strandline.pipeline.identity import SecretHash
 from strandline.protocol import InitialShard, RunKey, ShardSpec
@@ -122,24 +122,66 @@ class TestFilters:
 
 
 class TestTheFirstIndex:
-    def test_a_page_says_that_findings_are_being_read_and_the_index_is_built_once(
-        self, where: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        go_on, builds = threading.Event(), []
+    @pytest.fixture
+    def go_on(self, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+        """Keep the index from being built until a test lets it; `coverage` never ends."""
+        found = threading.Event()
 
         def slow(state: State) -> FindingIndex:
-            builds.append(state)
-            assert go_on.wait(PATIENCE_S)
+            self.builds.append(state)
+            assert found.wait(PATIENCE_S)
             return build_index(state)
 
+        self.builds = list[State]()
         monkeypatch.setattr("strandline.web.parts.scans.build_index", slow)
+        return found
+
+    def test_the_first_findings_are_shown_while_the_index_is_built_and_the_others_when_it_is(
+        self, where: Path, go_on: threading.Event, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told, after = list[str](), threading.Event()
+
+        def coverage(*_: object) -> ReportCoverage:
+            assert after.wait(PATIENCE_S)
+            return ReportCoverage()
+
+        monkeypatch.setattr("strandline.web.parts.scans.coverage_of", coverage)
+        addresses = [
+            f"/findings{more}" for more in ("", "?per=20&first=40", "?rule=github-pat&per=7", "?q=billing&per=5")
+        ]
         with open_state(str(where)) as state, serve_parts(Parts(scans=ScanPart(state)), is_read=False) as client:
-            eventually(lambda: builds, "the index is being built")
-            for address in ("/findings", "/findings/secrets"):
-                assert "data-wait" in client.get(address).text
+            monkeypatch.setattr(client.site.live, "changed", lambda *kinds: told.extend(kinds))
+            scans_of(client)._changed = client.site.live.changed  # noqa: SLF001 - its thread may have begun
+            eventually(lambda: self.builds, "the index is being built")
+            early = {address: ids(client, address) for address in addresses}
+            text = client.get("/findings").text
+            assert ("data-partial" in text, "being counted" in text, "data-wait" in text) == (True, True, False)
+            assert "data-wait" in client.get("/findings/secrets").text
+            assert "data-wait" in client.get("/findings?sort=newest").text
+            go_on.set()
+            eventually(lambda: "data-partial" not in client.get("/findings").text, "the index is built")
+            eventually(lambda: told == ["scans"], "the pages are told at once, before coverage is read")
+            assert scans_of(client).value is None
+            after.set()
+            assert early == {address: ids(client, address) for address in addresses}
+            assert all(early.values())
+            assert len(self.builds) == 1
+
+    def test_a_page_says_that_findings_are_being_read_where_the_stores_do_not_sort(
+        self, tmp_path: Path, go_on: threading.Event
+    ) -> None:
+        lake, key_file = f"file://{tmp_path}/lake", tmp_path / "tenant.key"
+        key_file.write_text("ab" * 32)
+        key_file.chmod(0o600)
+        plant(lake, 5, key_file=key_file)
+        with (
+            open_state(lake, key_file=key_file) as state,
+            serve_parts(Parts(scans=ScanPart(state)), is_read=False) as client,
+        ):
+            eventually(lambda: self.builds, "the index is being built")
+            assert "data-wait" in client.get("/findings").text
             go_on.set()
             eventually(lambda: ids(client, "/findings"), "the findings are shown")
-            assert len(builds) == 1
 
 
 def test_questions_cost_little_beside_one_that_makes_every_finding() -> None:

@@ -108,6 +108,9 @@ def ui(  # noqa: PLR0913, PLR0917 - one for each option
     The address that is printed has a token in it, without which no page is shown. Nothing can be changed without
     --allow-changes. Ctrl-C ends it.
     """
+    from strandline.cli.without_pandas import let_arrow_skip_pandas  # noqa: PLC0415 - it imports pyarrow
+
+    let_arrow_skip_pandas()
     from strandline.cli.alarm_options import alarms_of  # noqa: PLC0415 - it imports receivers
     from strandline.cli.fold_options import connection_settings  # noqa: PLC0415 - it imports folds
     from strandline.cli.ui_pages import Shown, serve_pages  # noqa: PLC0415 - it needs the extra `web`

@@ -16,6 +16,7 @@ A decision is kept for ever, and the latest one is current.
     decisions         which decision holds: that about a finding, or about its secret
     triage            `decide`, `decide_everywhere`, `undo`: store a decision, or take it back
     index             `build_index`: a report to be searched, filtered, counted and grouped by pages
+    first_findings    what pages show before the index is built
     diff              two policies over the same objects, or one policy at two times
     reports           a report as JSON lines, CSV, SARIF, HTML, baseline, gitleaks' JSON
     export            a report as a file, written whole or not at all

@@ -7,14 +7,15 @@ Invariants: an answer is one snapshot of the database (of a lake, page by page);
 nothing is written.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.pipeline.identity import DIGEST_BYTES, FindingId, TenantId
+from strandline.pipeline.errors import BATCH_ROWS_MAX
+from strandline.pipeline.identity import DIGEST_BYTES, FindingId, OvidHash, PolicyHash, TenantId
 from strandline.pipeline.reads import Observed, PipelineReads
 from strandline.pipeline.sql.database import AnyConnection
 from strandline.pipeline.sql.statements import statements
@@ -22,6 +23,8 @@ from strandline.pipeline.stores import Stores
 from strandline.pipeline.triage import TriageEvent, TriageState, order
 
 _ROWS = 10_000
+_UNUSUAL_MAX = 2_000
+"""More locations that do not sort as their URLs do take longer than everything as columns."""
 _HASH = pa.binary(DIGEST_BYTES)
 OBSERVATIONS = pa.schema(
     [
@@ -67,6 +70,48 @@ def read_stored_findings(stores: Stores, tenant: TenantId) -> StoredFindings:
             for finding, state, *rest in rows("all_events")
         ]
         return StoredFindings(observations, {event.finding_id: event for event in sorted(events, key=order)})
+
+    return database.read(look)
+
+
+class FirstSeen(NamedTuple):
+    """Findings that are first in the order of paths: each object version in which they were seen, by policy.
+
+    Every observation at a path before `frontier` is of one of them; None where there are no others at all.
+    """
+
+    seen: Sequence[tuple[FindingId, PolicyHash, OvidHash]]
+    frontier: str | None
+
+
+def read_first_seen(stores: Stores, tenant: TenantId, rows: int, also: Sequence[FindingId] = ()) -> FirstSeen | None:
+    """Return the findings of the first rows by path, and some others; None for a lake, and where paths are unusual.
+
+    The database sorts, and sends few rows: this takes a tenth of the time of `read_stored_findings`.
+    """
+    database = stores.database
+    if database.dialect == "objects":
+        return None
+    sql = statements(database.dialect, "reads")
+
+    def look(connection: AnyConnection) -> FirstSeen | None:
+        def fetch(name: str, **wanted: object) -> list[tuple[Any, ...]]:
+            found: list[tuple[Any, ...]] = connection.execute(sql[name], {"tenant": tenant, **wanted}).fetchall()
+            return found
+
+        def findings(name: str, ids: Collection[bytes]) -> list[tuple[Any, ...]]:
+            ordered, found = sorted(ids), list[tuple[Any, ...]]()
+            for at in range(0, len(ordered), BATCH_ROWS_MAX):
+                found += fetch(name, ids=database.array(ordered[at : at + BATCH_ROWS_MAX]))
+            return found
+
+        first = fetch("first_by_path", limit=rows + _UNUSUAL_MAX + 1)
+        unusual = sum(path == "" for _, path in first)
+        if unusual > _UNUSUAL_MAX:
+            return None
+        frontier = first[unusual + rows][1] if len(first) > unusual + rows else None
+        known = findings("findings_of_occurrences", {occurrence for occurrence, _ in first[: unusual + rows]})
+        return FirstSeen(findings("seen_of", {row[0] for row in known} | set(also)), frontier)
 
     return database.read(look)
 

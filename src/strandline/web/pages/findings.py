@@ -11,6 +11,7 @@ from strandline.findings.index_query import FindingQuery, Show
 from strandline.findings.reports import ReportFormat, format_report
 from strandline.findings.reports.values import HIGH, MEDIUM, Level, level_of, state_name
 from strandline.pipeline.identity import DIGEST_BYTES, FindingId
+from strandline.protocol.errors import shown
 from strandline.web.parts.scans import ScanPart
 from strandline.web.requests import NotFound, page, site_of
 
@@ -60,20 +61,24 @@ def listed(request: Request) -> Response:
     if scans is None:
         return page(request, "findings.html", scans=None, live="")
     query = query_of(request.query_params)
-    index = scans.index_soon(FIRST_WAIT_S)
-    if index is None:
-        return page(request, "findings_wait.html", scans=scans, live="scans")
     first, per = _paging(request)
-    facets = index.facets(query)
+    index, rows, facets = scans.index_soon(0.0), None, None
+    if index is None:
+        rows = scans.first_page(query, FIRST_WAIT_S, first=first, limit=per)
+        index = None if rows is not None else scans.index_soon(FIRST_WAIT_S)
+    if index is not None:
+        rows, facets = index.page(query, first=first, limit=per), index.facets(query)
+    if rows is None:
+        return page(request, "findings_wait.html", scans=scans, live="scans")
     return page(
         request,
         "findings.html",
         scans=scans,
         query=query,
         fields=_fields(request),
-        rows=index.page(query, first=first, limit=per),
+        rows=rows,
         facets=facets,
-        total=facets.matching,
+        total=None if facets is None else facets.matching,
         first=first,
         per=per,
         states=list(StateName),
@@ -131,6 +136,8 @@ def detail(request: Request) -> Response:
         found=found,
         others=[(one, scans.index.find(one.finding_id.hex())) for one in found.same_secret],
         location_seen=location_seen,
+        runs={run.run for run in scans.value.runs} if scans.value is not None else set(),
+        shown=shown,
         state_name=state_name,
         states=list(StateName),
         notice=notice_of(request),

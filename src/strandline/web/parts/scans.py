@@ -1,9 +1,9 @@
 """The state of scans: an index of its findings, its coverage, and its runs.
 
 Invariants: an index is built anew when the stores changed, and the old one answers until then; before the first one
-is built, a page can say so instead of waiting for it (`index_soon`); nothing is written but
-by the functions that `strandline.findings` and the coordinator have for it. Whether a process works on a run is told by
-what moves in it, never by comparing the clocks of two machines.
+is built, the first findings come from the stores (`first_page`), and a page says that the rest is being read; nothing
+is written but by the functions that `strandline.findings` and the coordinator have for it. Whether a process works on
+a run is told by what moves in it, never by comparing the clocks of two machines.
 """
 
 import threading
@@ -12,8 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from strandline.findings.coverage import coverage_of
-from strandline.findings.index import FindingIndex, build_index
+from strandline.findings.first_findings import FirstFindings
+from strandline.findings.index import FindingIndex, IndexedFinding, build_index
+from strandline.findings.index_query import FindingQuery
 from strandline.findings.listed_sources import current_sources, unfinished_scans
 from strandline.findings.reports.values import ReportCoverage, SourceFacts, Status, UnfinishedFacts
 from strandline.pipeline.change_tokens import change_token
@@ -111,6 +115,9 @@ class ScanPart(Polled[ScanFacts]):
         self._decided = list[FindingId]()
         """Findings that were decided about here since the build of the last index began."""
         self._ready = threading.Event()
+        self._first: FirstFindings | None = None
+        self._first_ready = threading.Event()
+        self._changed: Callable[[str], None] = lambda _kind: None
         self._rates: dict[int, tuple[Series, Series]] = {}
         self._over: dict[int, RunFacts] = {}
         self._now_s = now_s
@@ -122,7 +129,9 @@ class ScanPart(Polled[ScanFacts]):
         if self._index is None:
             with self._building:
                 if self._index is None:
+                    self._read_first()
                     self._replace_index(change_token(self.state.stores.database))
+                    self._changed(self.kind)  # at once: coverage takes as long again
         assert self._index is not None  # noqa: S101 - it was built
         return self._index
 
@@ -131,6 +140,28 @@ class ScanPart(Polled[ScanFacts]):
         if self._ready.wait(within_s):
             return self.index
         return None if self._building.locked() else self.index
+
+    def first_page(
+        self, query: FindingQuery, within_s: float, *, first: int, limit: int
+    ) -> list[IndexedFinding] | None:
+        """Return a page out of the stores, while the first index is being built; None if that takes longer."""
+        if not self._first_ready.wait(within_s):
+            return None
+        known = self._first
+        return None if known is None else known.page(query, first=first, limit=limit)
+
+    def run(self, ending: threading.Event, changed: Callable[[str], None]) -> None:
+        """Read until the end, and tell of changes; also of the first index, before anything else is read."""
+        self._changed = changed
+        super().run(ending, changed)
+
+    def _read_first(self) -> None:
+        """Read what the first page shows, before the index: both at once would take as long as the slower one."""
+        self._first = FirstFindings(self.state)
+        try:
+            self._first.page(FindingQuery())
+        finally:
+            self._first_ready.set()
 
     def _replace_index(self, token: object) -> None:
         with self._deciding:
@@ -141,6 +172,15 @@ class ScanPart(Polled[ScanFacts]):
             self._index, self._token = fresh, token
             self._version += 1
         self._ready.set()
+        self._first = None  # its findings are in the index
+        self._give_memory_back()
+
+    def _give_memory_back(self) -> None:
+        """Give what only the building took back to the system: half of all memory, with many findings."""
+        database = self.state.stores.database
+        if database.dialect == "sqlite":  # pages of tables that were read once
+            database.read(lambda connection: connection.execute("PRAGMA shrink_memory").fetchall())
+        pa.default_memory_pool().release_unused()
 
     def decided(self, findings: Sequence[FindingId]) -> None:
         """Show decisions about findings, which were made here, from now on."""

@@ -107,7 +107,7 @@ function update(fresh) {
   ticked();
 }
 const stream = new EventSource(`${base}/live`);
-stream.addEventListener("hello", () => { live.hidden = false; live.classList.remove("away"); document.getElementById("live-text").textContent = "live"; if (document.querySelector("[data-wait]")) refresh(); });
+stream.addEventListener("hello", () => { live.hidden = false; live.classList.remove("away"); document.getElementById("live-text").textContent = "live"; if (document.querySelector("[data-wait], [data-partial]")) refresh(); });
 stream.addEventListener("changed", (event) => {
   const kinds = JSON.parse(event.data), wanted = main().dataset.live.split(" ");
   if (wanted.includes("*") || kinds.some((kind) => wanted.includes(kind))) refresh();

@@ -89,6 +89,27 @@ SELECT occurrence_id, finding_id, byte_offset, byte_length FROM occurrences WHER
 -- name: all_observations
 SELECT occurrence_id, policy, ovid, location_url FROM observations WHERE tenant = %(tenant)s
 
+-- name: first_by_path
+-- A URL without an encoded character sorts as its path does, so the database can sort; '' is for the others, which come first.
+SELECT
+    occurrence_id,
+    CASE
+        WHEN location_url IS NULL OR strpos(location_url, chr(37)) > 0 OR strpos(location_url, '#line=') = 0 THEN ''
+        ELSE substr(split_part(location_url, '#', 1), strpos(location_url, ':') + 1)
+    END COLLATE "C" AS path
+FROM observations
+WHERE tenant = %(tenant)s
+ORDER BY path
+LIMIT %(limit)s
+
+-- name: findings_of_occurrences
+SELECT DISTINCT finding_id FROM occurrences WHERE tenant = %(tenant)s AND occurrence_id = ANY (%(ids)s::bytea[])
+
+-- name: seen_of
+SELECT finding_id, policy, ovid
+FROM occurrences JOIN observations USING (tenant, occurrence_id)
+WHERE tenant = %(tenant)s AND finding_id = ANY (%(ids)s::bytea[])
+
 -- name: coverage
 SELECT
     status, count(*),

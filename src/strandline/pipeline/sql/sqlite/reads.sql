@@ -71,12 +71,14 @@ ORDER BY observation_id
 LIMIT :limit
 
 -- name: observed_in
+-- `CROSS JOIN` and `+` keep this order: each object version is looked up. The planner would pass over all observations.
 SELECT
     finding_id, item, rule, secret, findings.committed_ns,
     occurrence_id, version, byte_offset, byte_length,
     observation_id, ovid, run_id, shard_id, fence, seen_at, location_seen_at, location_display, location_url
-FROM observations JOIN occurrences USING (tenant, occurrence_id) JOIN findings USING (tenant, finding_id)
-WHERE tenant = :tenant AND policy = :policy AND observation_id > :after AND ovid IN carray(:ovids)
+FROM carray(:ovids) AS wanted CROSS JOIN observations
+    CROSS JOIN occurrences USING (tenant, occurrence_id) CROSS JOIN findings USING (tenant, finding_id)
+WHERE observations.tenant = :tenant AND policy = :policy AND +observation_id > :after AND ovid = wanted.value
 ORDER BY observation_id
 LIMIT :limit
 
@@ -89,6 +91,30 @@ SELECT occurrence_id, finding_id, byte_offset, byte_length FROM occurrences WHER
 
 -- name: all_observations
 SELECT occurrence_id, policy, ovid, location_url FROM observations WHERE +tenant = :tenant
+
+-- name: first_by_path
+-- A URL without an encoded character sorts as its path does, so the database can sort; '' is for the others, which come first.
+SELECT
+    occurrence_id,
+    CASE
+        WHEN location_url IS NULL OR instr(location_url, '%') > 0 OR instr(location_url, '#line=') = 0 THEN ''
+        ELSE substr(location_url, instr(location_url, ':') + 1, instr(location_url, '#') - instr(location_url, ':') - 1)
+    END AS path
+FROM observations
+WHERE +tenant = :tenant
+ORDER BY path
+LIMIT :limit
+
+-- name: findings_of_occurrences
+-- `CROSS JOIN` keeps this order: few ids, each looked up. The planner would pass over all rows of the tenant.
+SELECT DISTINCT finding_id
+FROM carray(:ids) AS wanted CROSS JOIN occurrences
+WHERE tenant = :tenant AND occurrence_id = wanted.value
+
+-- name: seen_of
+SELECT finding_id, policy, ovid
+FROM carray(:ids) AS wanted CROSS JOIN occurrences CROSS JOIN observations USING (tenant, occurrence_id)
+WHERE occurrences.tenant = :tenant AND finding_id = wanted.value
 
 -- name: coverage
 SELECT
