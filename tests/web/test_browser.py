@@ -96,6 +96,12 @@ def test_every_page_is_shown_without_an_error_and_fits_a_phone(browser: Browser,
         assert here.evaluate("(link) => link.getBoundingClientRect().right <= innerWidth"), path
     page = shown.open("/findings?q=netrc")
     assert page.locator("select[name=confidence]").evaluate("(field) => field.offsetHeight") < 60
+    place = "(all) => all.every((cell) => cell.getBoundingClientRect().right <= innerWidth)"
+    shown.open("/findings")
+    assert page.locator("[data-row] .place").evaluate_all(place), "places are seen without moving the table"
+    shown.open("/")
+    assert page.locator("[data-row] .num").evaluate_all(place), "how far behind a part is is seen at once"
+    page = shown.open("/findings?q=netrc")
     page.locator("[data-row] a").first.click()
     page.wait_for_selector("#h-places")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the longest path, and an id"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from strandline.web import charts
-from strandline.web.rendering import visible
+from strandline.web.rendering import utc, visible
 from tests.cli.scanned import FakeSource, hit, scan
 from tests.web.sites import serve_state
 
@@ -49,3 +49,13 @@ def test_a_hostile_name_of_a_source_is_text_on_every_page_that_has_it(tmp_path: 
             assert r"\u202egnp\x1b[31m" in text, path
             seen = re.sub(r'value="[^"]*"', "", text)  # the value of a filter is sent back as it is, and is not shown
             assert not {"\u202e", "\x1b", "\u200b"} & set(seen), path
+
+
+def test_a_chart_tells_its_last_and_highest_value_and_the_time_that_it_shows() -> None:
+    told = charts.line([(0.0, 3.0), (60.0, 1234.0), (90.0, 7.25)], "messages behind", is_told=True)
+    assert "now 7.2, at most 1,234 in the last 1 min 30 s" in told
+    assert "now" not in charts.line([(0.0, 3.0), (1.0, 4.0)], "messages behind")
+
+
+def test_a_time_names_its_zone() -> None:
+    assert utc(1_700_000_000_000_000_000) == "2023-11-14 22:13:20 UTC"

@@ -35,8 +35,10 @@ class Mark(NamedTuple):
     label: str
 
 
-def line(points: Sequence[Point], label: str, *, kind: str = "line", width: float = _WIDTH) -> Markup:
-    """Return a line over time; it says so where there is nothing to draw yet."""
+def line(
+    points: Sequence[Point], label: str, *, kind: str = "line", width: float = _WIDTH, is_told: bool = False
+) -> Markup:
+    """Return a line over time, with its last and highest value below it if asked; it says so where there is none."""
     if len(points) < 2:  # noqa: PLR2004 - a line needs two
         return Markup('<p class="quiet chart-empty">not enough seen yet</p>')
     first, last = points[0][0], points[-1][0]
@@ -45,11 +47,19 @@ def line(points: Sequence[Point], label: str, *, kind: str = "line", width: floa
     drawn = [((at - first) / span * width, _HEIGHT - 3 - value / most * (_HEIGHT - 8)) for at, value in points]
     path = " ".join(f"{'L' if number else 'M'}{x:.1f} {y:.1f}" for number, (x, y) in enumerate(drawn))
     area = f"{path} L{width:.1f} {_HEIGHT:.1f} L0 {_HEIGHT:.1f} Z"
-    return Markup(
+    told = Markup('<p class="quiet chart-note">now {}, at most {} in the last {}</p>').format(
+        _value(points[-1][1]), _value(max(value for _, value in points)), duration(span)
+    )
+    drawn_line = Markup(
         '<svg class="chart {kind}" viewBox="0 0 {width:.0f} {height:.0f}" preserveAspectRatio="none" role="img" '
         'aria-label="{label}"><title>{label}</title><path class="area" d="{area}"/>'
         '<path class="stroke" d="{path}"/></svg>'
     ).format(kind=kind, width=width, height=_HEIGHT, label=label, area=area, path=path)
+    return drawn_line + told if is_told else drawn_line
+
+
+def _value(value: float) -> str:
+    return f"{value:,.0f}" if value == int(value) or value >= 100 else f"{value:,.1f}"  # noqa: PLR2004 - a digit is enough
 
 
 def deltas(points: Sequence[Point]) -> list[Point]:

@@ -81,8 +81,8 @@ def _code(character: str) -> str:
 
 
 def utc(time_ns: int) -> str:
-    """Return a time to the second; a dash for none."""
-    return datetime.fromtimestamp(time_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S") if time_ns else "–"  # noqa: RUF001 - a dash
+    """Return a time to the second, with its zone; a dash for none."""
+    return datetime.fromtimestamp(time_ns // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if time_ns else "–"  # noqa: RUF001 - a dash
 
 
 def ago(time_ns: int) -> str:
