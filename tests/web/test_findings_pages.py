@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 from blake3 import blake3
+from psycopg import sql
 
 from strandline.clock import SystemClock
 from strandline.detect.locations import Location
@@ -28,6 +30,7 @@ from strandline.web import Parts
 from strandline.web.parts.scans import ScanPart
 from tests.cli.findings_runs import done, rows
 from tests.cli.scanned import FakeSource, hit, scan
+from tests.servers_postgres import PostgresServer
 from tests.servers_seaweed import SeaweedServer
 from tests.waiting import PATIENCE_S, eventually
 from tests.web.sites import HOSTILE, RULE_IDS, Client, plant, serve_parts, serve_state
@@ -406,6 +409,42 @@ def check_pages(where: str, key_file: Path) -> None:
 
 def test_pages_are_the_same_over_postgresql(postgres_state: str, tmp_path: Path) -> None:
     check_pages(postgres_state, tmp_path / "tenant.key")
+
+
+def test_a_postgresql_that_goes_away_is_said_and_what_was_read_stays(
+    postgres_server: PostgresServer, postgres_schema: str, postgres_state: str, tmp_path: Path
+) -> None:
+    key_file, name = tmp_path / "tenant.key", sql.Identifier(postgres_schema)
+    key_file.write_text("ab" * 32)
+    key_file.chmod(0o600)
+    plant(postgres_state, 30, key_file=key_file)
+    with (
+        psycopg.connect(postgres_server.dsn, autocommit=True) as server,
+        serve_state(postgres_state, key_file=key_file) as client,
+    ):
+        shown = ids(client, "/findings")
+
+        def allow(is_allowed: str) -> None:
+            server.execute(sql.SQL("ALTER DATABASE {} WITH ALLOW_CONNECTIONS {}").format(name, sql.SQL(is_allowed)))
+
+        allow("false")
+        try:
+            gone = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+            assert server.execute(gone, [postgres_schema]).rowcount
+            eventually(lambda: client.send("GET", "/readyz").status == 503, "a look fails")
+            assert client.send("GET", "/healthz").status == 200
+            assert ids(client, "/findings") == shown
+            overview = client.get("/").text
+            assert "cannot be read" in overview
+            assert 'href="/findings?state=open"' in overview, "what was read last"
+            assert client.get("/coverage").status == 200
+            lost = client.get(f"/findings/{shown[0]}")
+            assert (lost.status, "<!doctype html>" in lost.text) == (503, True)
+            assert client.post("/findings/triage", {"id": shown[0], "state": "revoked"}).status == 503
+        finally:
+            allow("true")
+        eventually(lambda: client.send("GET", "/readyz").status == 200, "it is read again")
+        assert client.get(f"/findings/{shown[0]}").status == 200
 
 
 def test_pages_are_the_same_over_a_lake_in_a_folder(tmp_path: Path) -> None:
