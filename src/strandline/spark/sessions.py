@@ -24,6 +24,7 @@ from strandline.spark.console import cancel_on_interrupt, silence_counters, sile
 from strandline.spark.driver import Driver, SparkNotStarted, changed_environment, spark_home, worker_python
 from strandline.spark.errors import first_cause, spark_errors
 from strandline.spark.java import find_java
+from strandline.spark.local_files import spare_processes
 from strandline.spark.master import check_master
 from strandline.spark.settings import default_master, java_options, spark_settings
 from strandline.spark.workspace import Workspace
@@ -127,6 +128,7 @@ def _connected(driver: Driver, chosen: Mapping[str, str]) -> "SparkSession":
     silence_counters(context)
     cancel_on_interrupt(context)
     hadoop = context._jsc.hadoopConfiguration()  # noqa: SLF001 - the file system has no setting for it
+    spare_processes(gateway.jvm, hadoop)
     gateway.jvm.org.apache.hadoop.fs.FileSystem.getLocal(hadoop).setWriteChecksum(False)
     return SparkSession(context)
 
