@@ -2,9 +2,10 @@
 
 The peer reads the same offsets, keys and values from uncompressed Parquet, as many files as there are cores. Both are
 read into nothing and into an aggregate that touches every value, on a session that is set for throughput; sums are
-compared before a figure counts. Streaming figures are medians over batches of 100 records, on a session as it comes. A
-session's start is that of a process with its class-data archive made, import of PySpark included. Whole scans are in
-`_scans`.
+compared before a figure counts. The same is read through Parquet copies of the journal's segments, made before; "one
+column" is the sum of all offsets and "a range" that of a hundredth of them, with no schema given. Streaming figures are
+medians over batches of 100 records, on a session as it comes. A session's start is that of a process with its
+class-data archive made, import of PySpark included. Whole scans are in `_scans`.
 """
 
 import statistics
@@ -23,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks._harness import Row, alone, compare, medians, report, scratch
 from benchmarks._scans import scan_rows
 from strandline.journal import WRITTEN, Journal
+from strandline.spark import copy_segments, journal_dataframe
 from strandline.spark.sessions import session
 from strandline.spark.settings import THROUGHPUT
 
@@ -123,6 +125,60 @@ def bounded(spark: SparkSession, folder: Path) -> list[Row]:
     return rows
 
 
+def through_copies(spark: SparkSession, folder: Path) -> list[Row]:
+    """Compare reads through Parquet copies with reads of Parquet, and with the plain source."""
+    count = SIZES[128]
+    journal, table = folder / "journal-128", folder / "parquet-128"
+    if not journal.exists():
+        write_rows(folder, 128, count)
+    begin = time.perf_counter()
+    copy_segments(journal)
+    rows = [alone("copies of 128 B rows made", count / (time.perf_counter() - begin) / 1e6, "M rows/s")]
+    copied = partial(journal_dataframe, spark, journal, columns=["offset", "key", "value"])
+    peer = partial(spark.read.parquet, str(table))
+    assert summed(copied()) == summed(peer()) == (count, count * 128, count * 12, count - 1)
+    plain = partial(spark.read.format("strandline").load, str(journal))
+    whole = partial(journal_dataframe, spark, journal)
+    middle = f"offset >= {count // 2} AND offset < {count // 2 + count // 100}"
+    cases: list[tuple[str, str, Callable[[], float], Callable[[], float], float]] = [
+        (
+            "into nothing",
+            "spark.read.parquet",
+            partial(read_into_nothing, copied),
+            partial(read_into_nothing, peer),
+            count,
+        ),
+        ("into sums", "spark.read.parquet", partial(read_into_sums, copied), partial(read_into_sums, peer), count),
+        ("one column", "the plain source", partial(_offsets, whole), partial(_offsets, plain), count),
+        (
+            "a range",
+            "the plain source",
+            partial(_offsets, whole, middle),
+            partial(_offsets, plain, middle),
+            count // 100,
+        ),
+    ]
+    for name, against, ours, theirs, size in cases:
+        for _ in range(WARM_UPS):
+            ours()
+            theirs()
+        mine, other = medians(ROUNDS, [ours, theirs])
+        goal = GOALS[128] if against == "spark.read.parquet" else None
+        what = f"read 128 B through copies, {name}"
+        rows.append(compare(what, size / mine / 1e6, against, size / other / 1e6, "M rows/s", goal=goal))
+    return rows
+
+
+def _offsets(frame: Callable[[], DataFrame], where: str = "true") -> float:
+    """Return the seconds that it takes to add up offsets."""
+    begin = time.perf_counter()
+    (row,) = (
+        frame().where(where).selectExpr("count(*) AS rows", "sum(offset) AS offsets", "min(offset) AS least").collect()
+    )
+    assert row.offsets == row.rows * row.least + row.rows * (row.rows - 1) // 2
+    return time.perf_counter() - begin
+
+
 def _journal(spark: SparkSession, path: str) -> DataFrame:
     return spark.read.format("strandline").schema("offset BIGINT, key BINARY, value BINARY").load(path)
 
@@ -205,7 +261,7 @@ def starts() -> list[Row]:
 def main(sections: Sequence[str]) -> None:
     """Measure and report; names of sections narrow it."""
     rows = starts() if "starts" in sections else []
-    heavy = {"bounded": bounded, "copies": copies}
+    heavy = {"bounded": bounded, "through_copies": through_copies, "copies": copies}
     light = {"batches": micro_batches, "latency": latency}
     with scratch() as folder:
         for measures, settings in ((heavy, THROUGHPUT), (light, {})):
@@ -220,4 +276,4 @@ def main(sections: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["starts", "bounded", "copies", "batches", "latency", "scans"])
+    main(sys.argv[1:] or ["starts", "bounded", "through_copies", "copies", "batches", "latency", "scans"])

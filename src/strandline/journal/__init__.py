@@ -32,7 +32,7 @@ from strandline.journal.config import SYNCED, WRITTEN, Durability, JournalConfig
 from strandline.journal.events import JournalPoisoned, SegmentRolled, SegmentsRemoved, TornTailCut
 from strandline.journal.examination import Damage, Examination, Torn
 from strandline.journal.journal import Journal
-from strandline.journal.journal_reader import JournalReader
+from strandline.journal.journal_reader import JournalReader, SealedSegment
 from strandline.journal.journal_set import JournalSet
 from strandline.journal.recovery import examine
 from strandline.journal.repair import Repaired, apply_repair, plan_repair
@@ -54,6 +54,7 @@ __all__ = [
     "Record",
     "RepairPlan",
     "Repaired",
+    "SealedSegment",
     "SegmentRolled",
     "SegmentsRemoved",
     "Torn",

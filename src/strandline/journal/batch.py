@@ -251,6 +251,11 @@ class Batch:
         return self._header.tag
 
     @property
+    def checksum(self) -> int:
+        """The CRC-32C of the whole batch, offsets and times included."""
+        return self._header.crc
+
+    @property
     def is_lost(self) -> bool:
         """Whether these offsets were lost to damage."""
         return self._header.present == LOST

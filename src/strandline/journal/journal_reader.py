@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from strandline.errors import Closed, FormatError
 from strandline.files import Disk, File, OsDisk, read_file, storage_errors
@@ -37,6 +37,14 @@ from strandline.journal.view import Segment, View
 POLL_MIN_S, POLL_MAX_S = 0.001, 0.05
 _TRIES = 3
 """A torn frontier meets a write in progress, a missing segment a removal; the next look is at another moment."""
+
+
+class SealedSegment(NamedTuple):
+    """The file of durable records [base_offset, end_offset) that nothing is appended to; only a repair changes it."""
+
+    path: Path
+    base_offset: int
+    end_offset: int
 
 
 class JournalReader:
@@ -122,6 +130,14 @@ class JournalReader:
     def durable_offset(self) -> int:
         """Everything below this is known to be on stable storage."""
         return self._source.view().durable_offset
+
+    def sealed_segments(self) -> tuple[SealedSegment, ...]:
+        """Return the segments before the active one, in the order of their offsets."""
+        view = self._source.view()
+        sealed = [segment for segment in view.segments[:-1] if segment.end_offset <= view.durable_offset]
+        paths = [self._folder / format_segment_name(segment.base_offset) for segment in sealed]
+        ends = [(segment.base_offset, segment.end_offset) for segment in sealed]
+        return tuple(SealedSegment(path, *end) for path, end in zip(paths, ends, strict=True))
 
     def close(self) -> None:
         """Let the file handles go. Closing twice is harmless."""

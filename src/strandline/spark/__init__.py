@@ -13,7 +13,7 @@ after they were given up, killed executors and drivers, a second driver on the s
     source         the format `strandline`: a journal, a stream, a bucket, a fold or a replica, by its options
     logs           the readers that journals and streams share: positions, ranges, admission control, options, columns
     sink           the sink that journals and streams share: staging, intents, commit and replay
-    journals       a journal as a log
+    journals       a journal as a log, and as one DataFrame over Parquet copies of its segments
     streams        a JetStream stream or a bucket as a log
     folds          a fold as a source, and folds that Spark builds and keeps current
     replicas       a table of a replicated SQLite database as a source
@@ -42,6 +42,8 @@ if _TYPE_CHECKING:
     from strandline.spark.folds.follower import FoldFollower, keep_current
     from strandline.spark.folds.reader import read_fold
     from strandline.spark.journal_scan.scan import JournalScan, scan_journal
+    from strandline.spark.journals.copy_builder import CopiedSegments, copy_segments
+    from strandline.spark.journals.dataframe import journal_dataframe
     from strandline.spark.journals.log import read_journal
     from strandline.spark.replicas.reader import read_replica
     from strandline.spark.sessions import session
@@ -56,6 +58,7 @@ _require("spark", "pyspark")
 __all__ = [
     "THROUGHPUT",
     "BuiltFold",
+    "CopiedSegments",
     "FoldFollower",
     "JournalScan",
     "RecordsMissing",
@@ -63,7 +66,9 @@ __all__ = [
     "SparkWorkers",
     "TableScanned",
     "Target",
+    "copy_segments",
     "fold_build",
+    "journal_dataframe",
     "keep_current",
     "read_artifact",
     "read_fold",
@@ -91,6 +96,8 @@ __getattr__ = _lazy_names(
         "folds.follower": ("FoldFollower", "keep_current"),
         "folds.reader": ("read_fold",),
         "journal_scan.scan": ("JournalScan", "scan_journal"),
+        "journals.copy_builder": ("CopiedSegments", "copy_segments"),
+        "journals.dataframe": ("journal_dataframe",),
         "journals.log": ("read_journal",),
         "replicas.reader": ("read_replica",),
         "sessions": ("session",),

@@ -8,7 +8,8 @@ import pyarrow as pa
 from pyspark.sql import types
 
 from strandline.clock import ManualClock
-from strandline.journal import Journal, JournalConfig, JournalReader, Record
+from strandline.files import OsDisk
+from strandline.journal import Journal, JournalConfig, JournalReader, Record, apply_repair, plan_repair
 from strandline.spark.journals.columns import DDL
 from strandline.spark.logs.readers import LogBatchReader, LogStreamReader
 from strandline.spark.source import StrandlineSource
@@ -51,6 +52,18 @@ def trim(path: Path, offset: int) -> int:
     with Journal.open(path, SMALL) as journal:
         journal.remove_below(offset)
         return journal.first_offset
+
+
+def damage(path: Path, segment: int, at: int = 500) -> None:
+    """Change a byte of a segment, and repair the journal."""
+    with JournalReader.open(path) as reader:
+        file = reader.sealed_segments()[segment].path
+    with file.open("r+b") as out:
+        out.seek(at)
+        (byte,) = out.read(1)
+        out.seek(at)
+        out.write(bytes([byte ^ 1]))
+    apply_repair(OsDisk(), path, plan_repair(OsDisk(), path))
 
 
 def records(path: Path) -> list[Record]:

@@ -10,6 +10,9 @@ to a size that suits Spark, with the columns of the given schema and no others (
 more than a thousand records do. Offsets have no gaps, and `max(offset) + 1` of a batch is the cursor after it: write it
 with the effects, in one durable write, and Spark's checkpoint of a stateless query may be thrown away.
 
+**Parquet copies.** `journal_dataframe` (`dataframe`) reads sealed segments from Parquet copies, and the rest by the
+format. `segment_copies` says which copy stands for which segment, `copy_builder` makes and removes them.
+
 **The sink.** `sink` is the adapter of `strandline.spark.sink`: a commit appends under the journal's lock, and its state
 (`sink_state`) is a file beside the journal. `records` has the rows; `docs/formats/spark-journal.md` has the formats and
 the guarantee, with its limits.
