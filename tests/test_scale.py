@@ -26,7 +26,6 @@ from benchmarks._scale import (
 from strandline.scan.parted.part_planner import PART_ROWS_MAX
 from strandline.scan.plan.packed_batches import PackedBatches
 from strandline.scan.plan.planner import PLANNED
-from strandline.scan.sources import FileSource
 from strandline.scan.sources.listing_parts import SplitSource
 from strandline.scan.sources.objects import ObjectSource
 from strandline.scan.worker.fetcher import FETCH_ITEMS_MAX
