@@ -148,8 +148,8 @@ def test_what_changes_between_two_looks_is_not_taken_for_what_it_was(
     things.write({"a": before})
     scanned(request_for(address, things))
 
-    def looked_then_changed(*arguments: Any) -> bool:  # noqa: ANN401
-        found = finds_any(*arguments)
+    def looked_then_changed(*arguments: Any, **more: Any) -> bool:  # noqa: ANN401
+        found = finds_any(*arguments, **more)
         things.write({"a": after})
         return found
 

@@ -1,5 +1,7 @@
 """What jobs keep is read back as it was written, and what is none of it counts for nothing."""
 
+import json
+
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -10,7 +12,8 @@ from strandline.detect import Engine, Limits, SavedEngine
 from strandline.detect.matching import Layout, Reach
 from strandline.errors import InvalidInput
 from strandline.pipeline.identity import PolicyHash, VersionKind
-from strandline.pipeline.state import MemoryState
+from strandline.pipeline.state import MemoryState, Put
+from strandline.scan.arrow_chunks import format_table
 from strandline.scan.errors import ManifestBroken
 from strandline.scan.plan.versions import Late, format_late, parse_late
 from strandline.scan.run import manifest
@@ -133,6 +136,22 @@ def test_a_manifest_is_read_back_by_rows(count: int) -> None:
     delete_manifest(state, TENANT, written)
     assert read_manifest(state, TENANT, 7) is None
     with pytest.raises(ManifestBroken, match="is gone"):
+        list(read_rows(state, TENANT, written, 0, 1))
+
+
+def test_a_manifest_of_an_older_version_is_read_without_identities() -> None:
+    state, table = MemoryState(), rows(5)
+    written = write_manifest(state, TENANT, 7, table.to_batches(), [])
+    older = table.select(ROWS.names[:8])
+    head = json.loads(manifest._format_head(written)) | {"format": 1}  # noqa: SLF001
+    state.apply_batch(TENANT, [Put(written.chunk_key(0), format_table(older))])
+    state.apply_batch(TENANT, [Put(b"manifest/" + bytes(7) + b"\7", json.dumps(head).encode())])
+    assert read_manifest(state, TENANT, 7) == written
+    ((_, found),) = read_rows(state, TENANT, written, 0, 5)
+    assert found == table
+    assert found["item"].null_count == found["ovid"].null_count == 5
+    state.apply_batch(TENANT, [Put(written.chunk_key(0), format_table(table.select(["source"])))])
+    with pytest.raises(ManifestBroken, match="other columns"):
         list(read_rows(state, TENANT, written, 0, 1))
 
 

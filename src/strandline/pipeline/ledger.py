@@ -25,7 +25,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from strandline.errors import InvalidInput
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
@@ -138,16 +138,31 @@ class AdvisoryLedger(Protocol):
         ...
 
 
+LEDGER_COLUMNS = (
+    "status",
+    "error_code",
+    "bytes_seen",
+    "findings_count",
+    "members_skipped",
+    "decodes_skipped",
+    "findings_dropped",
+    "run_id",
+    "shard_id",
+    "fence",
+)
+"""The columns of a row that a ledger gives as such: what was found out, and by whom."""
+
+
 @runtime_checkable
 class ColumnarLedger(Protocol):
-    """A ledger that has its rows in columns, and makes no row of them for one who asks for columns."""
+    """A ledger that also answers in columns, where an object for each row would be most of the cost."""
 
     def get_columns(
         self, tenant: TenantId, policy: PolicyHash, ovids: "pa.Array", names: Sequence[str]
     ) -> "list[pa.Array]":
         """Return some columns of the rows of keys, in their order; null where a key is null or has no row.
 
-        The columns are those of `LedgerRecord` but for its key; `ovids` are of fixed size.
+        The names are of `LEDGER_COLUMNS`; `ovids` are of fixed size, and any number.
         """
         ...
 
@@ -212,26 +227,8 @@ def validate(record: LedgerRecord) -> None:
     _validate_shape(record.status, record.findings_count, any(record.gaps), record.error_code)
 
 
-class ValidRows(tuple[LedgerRecord, ...]):
-    """Rows that passed the check; they are immutable, so one check is enough."""
-
-    __slots__ = ()
-
-    def __new__(cls, records: Iterable[LedgerRecord]) -> Self:
-        """Reject a batch with an invalid row."""
-        rows = super().__new__(cls, records)
-        _validate_rows(rows)
-        return rows
-
-
 def validate_all(records: Sequence[LedgerRecord]) -> None:
-    """Reject a batch with an invalid row."""
-    if not isinstance(records, ValidRows):
-        _validate_rows(records)
-
-
-def _validate_rows(records: Sequence[LedgerRecord]) -> None:
-    """Check columns; check rows only to name the invalid one."""
+    """Reject a batch with an invalid row: check columns, and rows only to name the invalid one."""
     if len(records) > BATCH_ROWS_MAX:
         raise BatchTooLarge(len(records))
     for at in range(0, len(records), _ROWS_AT_ONCE):
@@ -241,13 +238,13 @@ def _validate_rows(records: Sequence[LedgerRecord]) -> None:
                 validate(record)
 
 
-def receipt(folded: Sequence[LedgerRecord], after: FindingsReceipt) -> LedgerReceipt:
-    """Return the receipt of distinct rows after their commit."""
+def receipt(folded: Sequence[LedgerRecord], after: FindingsReceipt, *, clean: int = 0) -> LedgerReceipt:
+    """Return the receipt of distinct rows after their commit, and of so many more that are clean."""
     counts = Counter(map(_status, folded))
     scanned = sum(count for status, count in counts.items() if status >= DoneStatus.SCANNED_PARTIAL)
     with_findings = DoneStatus.SCANNED_WITH_FINDINGS
     found = sum(row.findings_count for row in folded if row[4] == with_findings) if with_findings in counts else 0
-    return LedgerReceipt(after, len(folded), scanned, found)
+    return LedgerReceipt(after, len(folded) + clean, scanned + clean, found)
 
 
 _status = operator.itemgetter(4)

@@ -16,7 +16,7 @@ from strandline.pipeline import findings as findings_rules
 from strandline.pipeline import ledger as ledger_rules
 from strandline.pipeline import policy as policy_rules
 from strandline.pipeline import triage as triage_rules
-from strandline.pipeline.commit import check_items
+from strandline.pipeline.commit import check_items, check_valid
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, ContentConflict, MissingParent
 from strandline.pipeline.findings import FindingRecord, FindingsBatch, ObservationRecord, OccurrenceRecord
 from strandline.pipeline.identity import (
@@ -102,7 +102,7 @@ class MemoryLedger:
 
     def batch_upsert(self, records: Sequence[LedgerRecord], *, after: FindingsReceipt) -> LedgerReceipt:
         """Merge rows into those that are there, all or none."""
-        ledger_rules.validate_all(records)
+        check_valid(records)
         check_items(records, after)
         folded = ledger_rules.fold(records)
         with self.tables.commit("ledger"):

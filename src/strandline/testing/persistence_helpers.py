@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
+import pyarrow as pa
 from blake3 import blake3
 
 from strandline.clock import ManualClock
 from strandline.pipeline.findings import FindingRecord, FindingsBatch, FindingsSink, ObservationRecord, OccurrenceRecord
 from strandline.pipeline.identity import (
+    DIGEST_BYTES,
     ObjectVersionId,
     OvidHash,
     PolicyHash,
@@ -28,7 +30,7 @@ from strandline.pipeline.identity import (
     occurrence_id,
     ovid_hash,
 )
-from strandline.pipeline.ledger import DoneLedger, DoneStatus, LedgerRecord
+from strandline.pipeline.ledger import LEDGER_COLUMNS, ColumnarLedger, DoneLedger, DoneStatus, LedgerRecord
 from strandline.pipeline.policy import Policies
 from strandline.pipeline.reads import PipelineReads
 from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt
@@ -36,7 +38,7 @@ from strandline.pipeline.scope import Boundary, BoundaryKind, CommitScope, Units
 from strandline.pipeline.state import ScannerState
 from strandline.pipeline.triage import Triage, TriageEvent, TriageState
 from strandline.protocol.shards import Cursor
-from strandline.testing.contract import expect
+from strandline.testing.contract import expect, same
 
 SetFence = Callable[[TenantId, int, int, int], None]
 """Sets the current fence of a shard in the store: tenant, run, shard, fence."""
@@ -135,8 +137,16 @@ def record_all(stores: CheckedPersistence, rows: Iterable[LedgerRecord]) -> None
 
 
 def rows_of(stores: CheckedPersistence, *names: str, writer: WriteContext = WRITER) -> list[LedgerRecord | None]:
-    """Return the ledger's rows of objects."""
-    return stores.ledger.batch_get(writer.tenant, writer.policy, [ovid(name) for name in names])
+    """Return the ledger's rows of objects; a ledger that answers in columns has to say the same so."""
+    asked = writer.tenant, writer.policy, [ovid(name) for name in names]
+    rows = stores.ledger.batch_get(*asked)
+    if isinstance(stores.ledger, ColumnarLedger):
+        keys = pa.array([None, *asked[2], None], pa.binary(DIGEST_BYTES))
+        columns = stores.ledger.get_columns(writer.tenant, writer.policy, keys, LEDGER_COLUMNS)
+        wanted = [None, *rows, None]
+        cells = [[None if row is None else getattr(row, name) for row in wanted] for name in LEDGER_COLUMNS]
+        same("the columns of rows", [column.to_pylist() for column in columns], cells)
+    return rows
 
 
 # Findings.

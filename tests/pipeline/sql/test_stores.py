@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 from strandline.clock import ManualClock
@@ -11,7 +12,7 @@ from strandline.pipeline.commit import Page
 from strandline.pipeline.errors import ContentConflict, MissingParent
 from strandline.pipeline.findings import FindingsBatch
 from strandline.pipeline.identity import FindingId
-from strandline.pipeline.ledger import DoneStatus, LedgerRecord, merge
+from strandline.pipeline.ledger import ColumnarLedger, DoneStatus, LedgerRecord, merge
 from strandline.pipeline.sql import PostgresDatabase, PostgresLedger, SqliteDatabase, SqlReads, SqlState
 from strandline.pipeline.state import Put
 from strandline.protocol.errors import StaleFence
@@ -43,6 +44,9 @@ def test_an_unknown_status_is_damage_wherever_it_is_read(database: AnyDatabase, 
         lambda: ledger.batch_get(TENANT, POLICY, [ovid(1)]),
         lambda: reads.coverage(TENANT, POLICY),
     ]
+    if isinstance(ledger, ColumnarLedger):
+        keys = pa.array([ovid(2), ovid(1)], pa.binary(32))
+        questions.append(lambda: ledger.get_columns(TENANT, POLICY, keys, ["bytes_seen"]))
     for ask in questions:
         with pytest.raises(Damaged, match=f"status {status}, which does not exist"):
             ask()

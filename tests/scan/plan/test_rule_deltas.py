@@ -105,9 +105,10 @@ def test_added_rules_look_at_many_items_together(things: Things, address: str, m
     scanned(request_for(address, things))
     alone: list[str] = []
 
-    def looked(engine: Engine, content: Content, *rest: Any) -> bool:  # noqa: ANN401
+    def looked(engine: Engine, content: Content, *rest: Any, is_named: bool) -> bool:  # noqa: ANN401
+        assert is_named  # so that it is not looked at twice
         alone.extend(part.path for part in content.parts)
-        return finds_any(engine, content, *rest)
+        return finds_any(engine, content, *rest, is_named=is_named)
 
     monkeypatch.setattr("strandline.scan.worker.item_scanner.finds_any", looked)
     outcome = scanned(request_for(address, things, rules=RuleSet((*RULES.rules, rule("gamma")))))

@@ -28,3 +28,18 @@ def test_matches_of_a_group_are_given_once_to_the_scan_of_their_own_bytes(monkey
     results = [shared.scan(with_, each) for each in (other, part, other)]
     assert given == [False, True, False]
     assert [len(result.findings) for result in results] == [1, 1, 1]
+
+
+def test_empty_files_are_not_one_blob(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are one object in memory, and asking whether all rules take their paths alike costs more than looking."""
+
+    def refuse(*_: Any) -> bool:  # noqa: ANN401
+        raise AssertionError("the paths of empty files were compared")
+
+    monkeypatch.setattr(PathClasses, "are_same", refuse)
+    shared = SharedResults(PathClasses(RuleSet((TOKEN,)), Limits()))
+    for data in (b"", b"\n"):
+        assert shared.clear(engine(), [Part(data, f"{at}/__init__.py") for at in range(3)]) == [True] * 3
+    once = b"nothing in two paths"
+    with pytest.raises(AssertionError, match="compared"):
+        shared.clear(engine(), [Part(once, "a"), Part(once, "b")])

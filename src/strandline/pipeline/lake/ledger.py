@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from strandline.pipeline.commit import check_items
+from strandline.pipeline.commit import check_items, check_valid
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
 from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
 from strandline.pipeline.lake.columns import digest_of, ledger_table
 from strandline.pipeline.lake.layout import PageName
 from strandline.pipeline.lake.page_cache import PageCache
-from strandline.pipeline.ledger import LedgerRecord, fold, receipt, validate_all
+from strandline.pipeline.ledger import LedgerRecord, fold, receipt
 from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt
 from strandline.pipeline.scope import FenceOf, check_fence, unknown_fence
 
@@ -56,7 +56,7 @@ class LakeLedger:
 
     def batch_upsert(self, records: Sequence[LedgerRecord], *, after: FindingsReceipt) -> LedgerReceipt:
         """Write rows as one page, and return once it is durable."""
-        validate_all(records)
+        check_valid(records)
         check_items(records, after)
         context = after.scope.context
         rows = sorted(fold(records), key=lambda row: row.ovid)

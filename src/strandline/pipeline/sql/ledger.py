@@ -12,22 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.errors import Damaged
 from strandline.lazy_imports import deferred
-from strandline.pipeline.commit import check_items
+from strandline.pipeline.commit import check_items, check_valid
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
 from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
-from strandline.pipeline.ledger import DoneStatus, LedgerRecord, fold, receipt, validate_all
+from strandline.pipeline.ledger import LEDGER_COLUMNS, DoneStatus, LedgerRecord, fold, receipt
+from strandline.pipeline.page_rows import PageRows
 from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.sql import arrays
 from strandline.pipeline.sql.database import AnyConnection, Database
 from strandline.pipeline.sql.fences import check_fence
 from strandline.pipeline.sql.ledger_copy import copy_data
-from strandline.pipeline.sql.sqlite_rows import insert_or_merge
+from strandline.pipeline.sql.sqlite_rows import insert_or_merge, send
 from strandline.pipeline.sql.statements import statements
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from psycopg import errors as postgres_errors
 else:
+    pa = deferred("pyarrow")
     postgres_errors = deferred("psycopg.errors", "postgres")
 
 _ovid = itemgetter(LedgerRecord._fields.index("ovid"))
@@ -77,8 +80,10 @@ class SqlLedger(ABC):
 
     def batch_upsert(self, records: Sequence[LedgerRecord], *, after: FindingsReceipt) -> LedgerReceipt:
         """Merge rows into those that are there, all or none, and return once they are durable."""
-        validate_all(records)
+        check_valid(records)
         check_items(records, after)
+        if isinstance(records, PageRows) and self._sent_at_once(records, after):
+            return receipt(records.others, after, clean=len(records.clean.ovids))
         # Sorted, so that two writers of the same rows wait for one another instead of deadlocking.
         is_distinct = len(records) == after.scope.units.count
         rows = sorted(records if is_distinct else fold(records), key=_ovid)
@@ -92,6 +97,10 @@ class SqlLedger(ABC):
         self._database.write(write)
         return receipt(rows, after)
 
+    def _sent_at_once(self, rows: PageRows, after: FindingsReceipt) -> bool:  # noqa: ARG002 - others may
+        """Write rows that are distinct and all new, and return True; else write nothing."""
+        return False
+
     @abstractmethod
     def _send(self, connection: AnyConnection, rows: Sequence[LedgerRecord], context: WriteContext) -> int:
         """Merge distinct rows and return how many of them were inserted or merged."""
@@ -100,11 +109,70 @@ class SqlLedger(ABC):
 class SqliteLedger(SqlLedger):
     """The done-ledger in SQLite."""
 
+    def get_columns(
+        self, tenant: TenantId, policy: PolicyHash, ovids: "pa.Array", names: Sequence[str]
+    ) -> "list[pa.Array]":
+        """Return some columns of the rows of keys, in their order; null where a key is null or has no row."""
+        asked = ovids.drop_null().to_pylist()
+        rows = list[tuple[Any, ...]]()
+        for at in range(0, len(asked), BATCH_ROWS_MAX):
+            rows += self._found(tenant, policy, asked[at : at + BATCH_ROWS_MAX])
+        found = dict(zip(LEDGER_COLUMNS, zip(*rows, strict=True), strict=True)) if rows else {}
+        for rank in set(found.get("status", ())) - {None}:
+            read_status(rank, self._database.describe())
+        columns = [pa.array(found.get(name, ()), _arrow_type(name)) for name in names]
+        if not ovids.null_count:
+            return columns
+        places = iter(range(len(asked)))
+        order = pa.array([next(places) if is_asked else None for is_asked in ovids.is_valid().to_pylist()], pa.int64())
+        return [column.take(order) for column in columns]
+
+    def _found(self, tenant: TenantId, policy: PolicyHash, ovids: Sequence[OvidHash]) -> list[tuple[Any, ...]]:
+        """Return `LEDGER_COLUMNS` of the row of each key; None in each where there is none."""
+
+        def look(connection: AnyConnection) -> list[tuple[Any, ...]]:
+            scope = connection.execute(self._sql["scope"], {"tenant": tenant, "policy": policy}).fetchone()
+            if scope is None:
+                return [(None,) * len(LEDGER_COLUMNS)] * len(ovids)
+            wanted = {"scope": scope[0], "keys": self._database.array(ovids)}
+            rows: list[tuple[Any, ...]] = connection.execute(self._sql["get_columns"], wanted).fetchall()
+            return rows
+
+        return self._database.read(look)
+
     def _send(self, connection: AnyConnection, rows: Sequence[LedgerRecord], context: WriteContext) -> int:
+        rest = self._scope(connection, context), self._database.clock.now_ns()
+        return insert_or_merge(connection, self._sql["insert"], self._sql["upsert"], rows, rest)
+
+    def _scope(self, connection: AnyConnection, context: WriteContext) -> int:
         connection.execute(self._sql["add_scope"], context._asdict())
         (scope,) = connection.execute(self._sql["scope"], context._asdict()).fetchone()
-        rest = scope, self._database.clock.now_ns()
-        return insert_or_merge(connection, self._sql["insert"], self._sql["upsert"], rows, rest)
+        return int(scope)
+
+    def _sent_at_once(self, rows: PageRows, after: FindingsReceipt) -> bool:
+        context = after.scope.context
+        if not rows.clean.ovids or len(rows) != after.scope.units.count:
+            return False
+        # Sorted by their keys, which makes neighbours in the index neighbours in time.
+        packed = sorted(map(_packed, zip(*rows.clean, strict=True)))
+        others = sorted(rows.others, key=_ovid)
+
+        def write(connection: AnyConnection) -> None:
+            if self._is_fenced:
+                check_fence(connection, self._database.dialect, context)
+            scope, now_ns = self._scope(connection, context), self._database.clock.now_ns()
+            shared = {**context._asdict(), "scope": scope, "now_ns": now_ns, "rows": self._database.array(packed)}
+            before = connection.total_changes()
+            connection.execute(self._sql["insert_clean"], shared)
+            send(connection, self._sql["insert"], others, (scope, now_ns))
+            if connection.total_changes() - before != len(rows):
+                raise _KnownRows
+
+        try:
+            self._database.write(write)
+        except _KnownRows:
+            return False
+        return True
 
 
 class PostgresLedger(SqlLedger):
@@ -142,6 +210,19 @@ _ENCODERS: dict[str, Any] = {
     "finished_at": arrays.int8s,
     "error_code": arrays.optional_texts,
 }
+
+
+def _arrow_type(name: str) -> "pa.DataType":
+    """Return the type of a column, as the ledgers that keep columns have it."""
+    return {"status": pa.int8(), "error_code": pa.string(), "findings_count": pa.int32()}.get(name, pa.int64())
+
+
+class _KnownRows(Exception):
+    """Some rows of a page are there already."""
+
+
+_packed = b"%b%020d%d".__mod__
+"""A row as one value of an array: its key, the number of the item, and its bytes."""
 
 
 def _records(tenant: TenantId, policy: PolicyHash, rows: list[tuple[Any, ...]], where: str) -> Iterator[LedgerRecord]:

@@ -71,6 +71,11 @@ def ledger_rows(
     return [None if ovid is None else next(rows) for ovid in ovids]
 
 
+def no_facts(rows: int) -> pa.RecordBatch:
+    """Return the columns of so many items without a row."""
+    return pa.record_batch([pa.nulls(rows, kind) for kind in FACTS.types], FACTS)
+
+
 def ledger_columns(rows: Iterable[LedgerRecord | None]) -> pa.RecordBatch:
     """Return rows of the ledger as columns."""
     cells = [_NOTHING if row is None else _facts(row) for row in rows]

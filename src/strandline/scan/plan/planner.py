@@ -20,7 +20,7 @@ from strandline.pipeline.identity import OvidHash
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
 from strandline.pipeline.stores import Stores
 from strandline.scan.inventory import find_inventory
-from strandline.scan.plan.ledger_facts import FACTS, RowWriter, is_done, ledger_columns, ledger_rows
+from strandline.scan.plan.ledger_facts import FACTS, RowWriter, is_done, ledger_columns, ledger_rows, no_facts
 from strandline.scan.plan.packed_batches import CountedBatches, PackedBatches
 from strandline.scan.plan.previous_scan import PreviousScan
 from strandline.scan.plan.probes import Probes
@@ -197,6 +197,9 @@ class Planner:
         rows = self._rows(listed)
         if not self._is_first:
             listed, rows = self._probes.resolved(source, listed, rows)
+        if not any(rows):
+            pending, no = (pa.repeat(pa.scalar(value=value), len(listed)) for value in (True, False))
+            return _planned(listed, no_facts(len(listed)), pending, *self._left(listed, rows, pending), no)
         problems = listed["problem"].to_pylist()
         done = pa.array(map(is_done, rows, problems), pa.bool_())
         pending = pc.invert(done)
@@ -226,6 +229,10 @@ class Planner:
         self, left: pa.RecordBatch, rows: list[LedgerRecord | None], pending: pa.Array
     ) -> tuple[pa.Array, pa.Array]:
         """Count what is not done, and why; return for all items of a batch whether they are parked, and their bases."""
+        no, none = pa.scalar(value=False), pa.scalar(_NO_BASE, pa.int8())
+        if not (self._parked or self._bases or any(rows)):
+            self._count_unseen(left)
+            return pa.repeat(no, len(pending)), pa.repeat(none, len(pending))
         bases = self._bases_of(left)
         seen_before = self._seen_before(left)
         parked = self._parked_of(left) if self._parked else [False] * len(rows)
@@ -233,11 +240,23 @@ class Planner:
         for size, is_parked in zip(left["size"].to_pylist(), parked, strict=True):
             self._todo_items += not is_parked
             self._todo_bytes += 0 if is_parked else size or 0
-        none, no = pa.scalar(_NO_BASE, pa.int8()), pa.scalar(value=False)
         return (
             pc.replace_with_mask(pa.repeat(no, len(pending)), pending, pa.array(parked, no.type)),
             pc.replace_with_mask(pa.repeat(none, len(pending)), pending, pa.array(bases, none.type)),
         )
+
+    def _count_unseen(self, left: pa.RecordBatch) -> None:
+        """Count items of which nothing is known but whether the last scan had listed them."""
+        is_well = pc.is_null(left["problem"])
+        seen = pc.and_(is_well, pa.array(self._seen_before(left), pa.bool_())).true_count
+        counts = (
+            (Reason.PROBLEM, len(left) - is_well.true_count),
+            (Reason.CHANGED, seen),
+            (Reason.NEW, is_well.true_count - seen),
+        )
+        self._counts.update({reason: count for reason, count in counts if count})
+        self._todo_items += len(left)
+        self._todo_bytes += pc.sum(left["size"]).as_py() or 0
 
     def _parked_of(self, left: pa.RecordBatch) -> list[bool]:
         columns = (left[name].to_pylist() for name in ("item", "version", "stat"))

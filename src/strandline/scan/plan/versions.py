@@ -18,7 +18,6 @@ from blake3 import blake3
 from strandline.lazy_imports import deferred
 from strandline.pipeline.errors import BATCH_ROWS_MAX
 from strandline.pipeline.identity import (
-    ObjectVersionId,
     OvidHash,
     StableItemId,
     TenantId,
@@ -138,18 +137,10 @@ def ovid_column(items: pa.Array, versions: pa.Array, weak: pa.Array) -> pa.Array
 
 def ovids_of(items: Sequence[StableItemId], versions: Sequence[bytes], kind: VersionKind) -> list[OvidHash]:
     """Return the ledger's keys of items at versions, as the sources name them."""
-    return named_versions(items, versions, kind)[1]
-
-
-def named_versions(
-    items: Sequence[StableItemId], versions: Sequence[bytes], kind: VersionKind
-) -> tuple[list[ObjectVersionId], list[OvidHash]]:
-    """Return the ids of versions, as the sources name them, and the ledger's keys of items at them."""
     if not items:
-        return [], []
-    ids: list[ObjectVersionId] = object_version_ids(list(versions)).to_pylist()
-    keys: list[OvidHash] = ovid_hashes(list(items), ids, kind).to_pylist()
-    return ids, keys
+        return []
+    keys: list[OvidHash] = ovid_hashes(list(items), object_version_ids(list(versions)), kind).to_pylist()
+    return keys
 
 
 def late_ovids(items: Sequence[StableItemId], late: Sequence[Late | None]) -> list[OvidHash | None]:

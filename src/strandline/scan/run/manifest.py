@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.pipeline.identity import PolicyHash, TenantId
+from strandline.pipeline.identity import DIGEST_BYTES, OvidHash, PolicyHash, StableItemId, TenantId
 from strandline.pipeline.state import Delete, Put, ScannerState
 from strandline.protocol.keyspace import (
     ManifestHint,
@@ -45,15 +45,21 @@ ROWS = pa.schema(
         ("extra", pa.binary()),
         ("problem", pa.string()),
         pa.field("base", pa.int8(), nullable=False),
+        ("item", pa.binary(DIGEST_BYTES)),
+        ("ovid", pa.binary(DIGEST_BYTES)),
     ]
 )
-"""As listed; `version` as far as it is known without reading; `base` is the index of an older policy, or -1."""
+"""As listed; `version` as far as it is known without reading; `base` is the index of an older policy, or -1; `item` is
+the item's id, and `ovid` its ledger key at that version. Chunks of older versions lack the last two: they are null."""
+_OLDER_ROWS = pa.schema(list(ROWS)[:-2])
 
 CHUNK_ROWS = 4_096
 CHUNK_BYTES_MAX = 8 << 20
 ITEM_BYTES = 4_096
 """The weight of an item beside its bytes."""
-_FORMAT, _FORMAT_OF_TASKS = 1, 2
+_FORMAT, _FORMAT_OF_TASKS = 3, 4
+_FORMATS = frozenset({1, 2, _FORMAT, _FORMAT_OF_TASKS})
+"""Those of chunks that are counted and of chunks that tasks wrote; 1 and 2 are without identities."""
 
 
 class Row(NamedTuple):
@@ -67,6 +73,8 @@ class Row(NamedTuple):
     extra: bytes | None
     problem: str | None
     base: int
+    item: StableItemId | None = None
+    ovid: OvidHash | None = None
 
 
 @dataclass(frozen=True)
@@ -202,12 +210,22 @@ def read_rows(
         if data is None:
             raise ManifestBroken(f"chunk {at} is gone")
         first = manifest.starts[at]
-        chunk = parse_table(data, ROWS)
+        chunk = _parse_chunk(data)
         part = chunk.slice(start - first, min(len(chunk), end - first) - (start - first))
         if not len(part):
             raise ManifestBroken(f"chunk {at} has fewer rows than the head says")
         yield start, part
         start += len(part)
+
+
+def _parse_chunk(data: bytes) -> pa.Table:
+    """Return the rows of a chunk, also of one that an older version wrote."""
+    try:
+        return parse_table(data, ROWS)
+    except ManifestBroken:
+        older = parse_table(data, _OLDER_ROWS)
+    missing = (pa.nulls(len(older), kind) for kind in ROWS.types[len(_OLDER_ROWS) :])
+    return pa.table([*older.columns, *missing], schema=ROWS)
 
 
 def _chunks(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -252,7 +270,7 @@ def _format_head(manifest: Manifest) -> bytes:
 
 def _parse_head(number: int, data: bytes) -> Manifest:
     head = json.loads(data)
-    if head.get("format") not in (_FORMAT, _FORMAT_OF_TASKS):
+    if head.get("format") not in _FORMATS:
         raise ManifestBroken("it is of a later version")
     bases = tuple(PolicyHash(bytes.fromhex(base)) for base in head["bases"])
     return Manifest(

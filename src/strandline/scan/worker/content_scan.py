@@ -76,10 +76,20 @@ def is_reported_hash(data: bytes, one: Found) -> bool:
     return data.startswith(b'{"finding_id": "', least if first < 0 else first + 1)
 
 
-def finds_any(engine: Engine, content: Content, rules: frozenset[RuleFingerprint], beat: Callable[[], None]) -> bool:
-    """Return whether some rules find anything in an item, allowed or not, or the scan has gaps."""
+def finds_any(
+    engine: Engine,
+    content: Content,
+    rules: frozenset[RuleFingerprint],
+    beat: Callable[[], None],
+    *,
+    is_named: bool = False,
+) -> bool:
+    """Return whether some rules find anything in an item, allowed or not, or the scan has gaps.
+
+    One that is named was tested already: a scan may find something.
+    """
     parts = content.parts
-    if isinstance(parts, list) and len(parts) == 1:
+    if not is_named and isinstance(parts, list) and len(parts) == 1:
         (part,) = parts
         if not (part.lost or engine.may_find(part.data, part.path)):
             return False

@@ -19,7 +19,6 @@ from functools import partial
 
 from strandline.pipeline.errors import BATCH_ROWS_MAX
 from strandline.pipeline.identity import (
-    ObjectVersionId,
     ObservationId,
     OvidHash,
     StableItemId,
@@ -31,7 +30,7 @@ from strandline.pipeline.reads import Observed
 from strandline.pipeline.stores import Stores
 from strandline.scan.plan.ledger_facts import ledger_rows
 from strandline.scan.plan.rule_deltas import Base, allowed_key, by_object, carried, may_be_carried
-from strandline.scan.plan.versions import named_versions
+from strandline.scan.plan.versions import ovids_of
 from strandline.scan.request import ScanRequest
 from strandline.scan.retries import retried
 from strandline.scan.run.manifest import Row
@@ -41,7 +40,7 @@ from strandline.scan.sources.source import ExpectingReader
 FETCH_ITEMS_MAX = 1_000
 FETCH_BYTES_MAX = 16 << 20
 _NO_OVID = OvidHash(b"")
-_NO_VERSION = ObjectVersionId(b"")
+_NO_ITEM = StableItemId(b"")
 
 
 @dataclass(slots=True)
@@ -51,9 +50,8 @@ class Entry:
     row: Row
     item: StableItemId
     version: bytes = b""
-    kind: VersionKind = VersionKind.STRONG
-    version_id: ObjectVersionId = _NO_VERSION
     ovid: OvidHash = _NO_OVID
+    kind: VersionKind = VersionKind.STRONG
     is_known: bool = False
     problem: ItemProblem | None = None
     content: Content | None = field(default=None, repr=False)
@@ -62,8 +60,8 @@ class Entry:
     stat: bytes | None = field(default=None, repr=False)
     is_clear: bool = False
     """Whether a test of many items found no secret in this one."""
-    adds_nothing: bool = False
-    """Whether a test of many items found nothing that added rules take, in this one that may be carried over."""
+    may_add: bool | None = None
+    """Whether added rules may find anything in this one, which may be carried over; None if no test of many told."""
 
 
 @dataclass(frozen=True)
@@ -109,21 +107,23 @@ class Fetcher:
         return content
 
     def _entries(self, rows: Sequence[Row]) -> list[Entry]:
-        items: list[StableItemId] = [StableItemId(b"")] * len(rows)
-        for number in {row.source for row in rows}:
-            source = self._request.sources[number]
-            at = [place for place, row in enumerate(rows) if row.source == number]
-            column = stable_item_ids(source.tag, source.instance, [rows[place].locator for place in at])
-            for place, item in zip(at, column.to_pylist(), strict=True):
-                items[place] = item
-        entries = list(map(Entry, rows, items))
+        entries = [Entry(row, row.item or _NO_ITEM, row.version or b"", row.ovid or _NO_OVID) for row in rows]
+        self._identify([entry for entry in entries if not entry.item])
         for entry in entries:
             if entry.row.problem is not None:
                 entry.problem = Problem(entry.row.problem).error(entry.row.version or b"none")
-            elif entry.row.version is not None:
-                entry.version = entry.row.version
-        self._name([entry for entry in entries if entry.version])
+                entry.version, entry.ovid = b"", _NO_OVID
+        self._name([entry for entry in entries if entry.version and not entry.ovid])
         return entries
+
+    def _identify(self, entries: Sequence[Entry]) -> None:
+        """Give items of a manifest that an older version wrote their ids."""
+        for number in {entry.row.source for entry in entries}:
+            source = self._request.sources[number]
+            chosen = [entry for entry in entries if entry.row.source == number]
+            column = stable_item_ids(source.tag, source.instance, [entry.row.locator for entry in chosen])
+            for entry, item in zip(chosen, column.to_pylist(), strict=True):
+                entry.item = item
 
     def _mark_known(self, entries: Sequence[Entry]) -> None:
         request = self._request
@@ -210,9 +210,9 @@ class Fetcher:
                 entry.version, entry.kind, entry.ovid = entry.problem.version, entry.problem.kind, _NO_OVID
         for kind in VersionKind:
             chosen = [entry for entry in entries if entry.kind is kind and entry.version and not entry.ovid]
-            named = named_versions([entry.item for entry in chosen], [entry.version for entry in chosen], kind)
-            for entry, version_id, key in zip(chosen, *named, strict=True):
-                entry.version_id, entry.ovid = version_id, key
+            keys = ovids_of([entry.item for entry in chosen], [entry.version for entry in chosen], kind)
+            for entry, key in zip(chosen, keys, strict=True):
+                entry.ovid = key
 
     def _reader(self, number: int) -> ItemReader:
         reader = self._readers.get(number)

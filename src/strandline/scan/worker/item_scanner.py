@@ -77,7 +77,7 @@ class ItemScanner:
             except Exception:  # noqa: BLE001, S112 - each is then looked at alone, which shows the one that fails
                 continue
             for at, entry in enumerate(some):
-                entry.adds_nothing = at not in named
+                entry.may_add = at in named
 
     def scan(self, entry: Entry, beat: Callable[[], None]) -> ItemOutcome:
         """Return the outcome of an item."""
@@ -118,11 +118,15 @@ class ItemScanner:
 
     def _adds(self, entry: Entry, content: Content, beat: Callable[[], None]) -> bool:
         """Return whether the added rules may find anything in an item that an older policy saw."""
-        if entry.adds_nothing:
+        if entry.may_add is False:
             return False
         number = entry.row.base
         base, engine = self._bases[number], self._small_engine(number)
-        return base is None or engine is None or finds_any(engine, content, base.added, beat)
+        return (
+            base is None
+            or engine is None
+            or finds_any(engine, content, base.added, beat, is_named=entry.may_add is True)
+        )
 
     def _small_engine(self, number: int) -> Engine | None:
         """Return the engine of the rules that a base lacks; None if they need a full scan."""

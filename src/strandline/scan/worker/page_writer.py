@@ -17,8 +17,8 @@ import pyarrow as pa
 from strandline.pipeline.commit import commit_page
 from strandline.pipeline.errors import BATCH_ROWS_MAX
 from strandline.pipeline.held_shard import HeldShard
-from strandline.pipeline.identity import object_version_id, ovid_hash
-from strandline.pipeline.pages import Failed, Item, PageBuilder, Scanned
+from strandline.pipeline.identity import VersionKind, object_version_id, ovid_hash
+from strandline.pipeline.pages import Failed, Item, PageBuilder, Scanned, is_clean
 from strandline.pipeline.scope import Boundary, BoundaryKind
 from strandline.pipeline.state import Put
 from strandline.pipeline.stores import Stores
@@ -80,7 +80,7 @@ class PageWriter:
         begun_ns = time.perf_counter_ns()
         if entry.is_clear and entry.content is not None:
             size = entry.content.size
-            self._builder.add(Item(entry.item, entry.version_id), Scanned(size), entry.ovid)
+            self._builder.add_clean(entry.ovid, size)
             self._page.items += 1
             self._page.bytes += size
         else:
@@ -96,9 +96,12 @@ class PageWriter:
             entry.version, entry.kind = entry.problem.version, entry.problem.kind
             item = Item(entry.item, object_version_id(entry.version), entry.kind)
             entry.ovid = ovid_hash(*item)
+            self._builder.add(item, scanned.outcome, entry.ovid)
+        elif is_clean(scanned.outcome) and entry.kind is VersionKind.STRONG:
+            self._builder.add_clean(entry.ovid, scanned.outcome.bytes_seen)
         else:
-            item = Item(entry.item, entry.version_id, entry.kind)
-        self._builder.add(item, scanned.outcome, entry.ovid)
+            item = Item(entry.item, object_version_id(entry.version), entry.kind)
+            self._builder.add(item, scanned.outcome, entry.ovid)
         if scanned.allowed or (scanned.is_carried and entry.was_allowed):
             self._puts.append(allowed_put(self._request.policy_hash, entry.ovid))
         self._page.count(scanned)

@@ -96,7 +96,7 @@ class SharedResults:
         found = {id(part): number not in named for number, part in enumerate(first)}
         cleared = []
         for part in parts:
-            self._clear = [one for one in self._clear if one.data is part.data]
+            self._clear = [one for one in self._clear if _shares(one, part)]
             is_clear = found.get(id(part), False) or any(self._classes.are_same(one, part) for one in self._clear)
             if id(part) in found and is_clear:
                 self._clear = [part]
@@ -105,7 +105,8 @@ class SharedResults:
 
 
 def _shares(before: Part | None, part: Part) -> bool:
-    return before is not None and before.data is part.data
+    """Return whether two parts are of one blob; Python has one object for all empty values, and for each byte alone."""
+    return before is not None and before.data is part.data and len(part.data) > 1
 
 
 def _moved(known: _Known, path: str) -> ItemResult:

@@ -12,6 +12,20 @@ VALUES (
 )
 ON CONFLICT DO NOTHING
 
+-- name: insert_clean
+-- Rows of clean items as one array, of which each has 32 bytes of a key, 20 digits of a number, and digits of a size.
+INSERT INTO ledger_entries (
+    scope, ovid, weak, status, bytes_seen, findings_count, members_skipped, decodes_skipped, findings_dropped,
+    run_id, shard_id, fence, started_at, finished_at, clean_ns
+)
+SELECT
+    :scope, substr(value, 1, 32), 0, 10, CAST(substr(value, 53) AS INTEGER), 0, 0, 0, 0,
+    :run_id, :shard_id, :fence,
+    2 * CAST(substr(value, 33, 20) AS INTEGER), 2 * CAST(substr(value, 33, 20) AS INTEGER) + 1, :now_ns
+FROM carray(:rows)
+WHERE TRUE
+ON CONFLICT DO NOTHING
+
 -- name: upsert
 INSERT INTO ledger_entries AS old (
     scope, ovid, weak, status, bytes_seen, findings_count, members_skipped, decodes_skipped, findings_dropped,
@@ -83,6 +97,14 @@ SELECT
     run_id, shard_id, fence, started_at, finished_at, error_code
 FROM ledger
 WHERE tenant = :tenant AND policy = :policy AND ovid IN carray(:keys)
+
+-- name: get_columns
+-- The left side of a left join is the outer loop, so that rows come in the order of the keys.
+SELECT
+    status, error_code, bytes_seen, findings_count, members_skipped, decodes_skipped, findings_dropped,
+    run_id, shard_id, fence
+FROM carray(:keys) AS wanted
+LEFT JOIN ledger_entries ON scope = :scope AND ovid = wanted.value
 
 -- name: done
 SELECT ovid FROM ledger WHERE tenant = :tenant AND policy = :policy AND NOT weak AND status <> 1 ORDER BY ovid
