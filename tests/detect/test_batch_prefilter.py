@@ -72,7 +72,17 @@ def test_a_quick_look_passes_over_nothing_that_a_scan_finds(values: list[bytes],
 def test_a_quick_look_names_what_is_packed_and_encoded(packed: bytes) -> None:
     assert engine().scan(packed).findings
     assert engine().may_find(packed)
-    assert engine().may_find(b"a line of text\n" * 200 + b"x" * 40 + b"\n" + packed)
+    behind = b"a line of text\n" * 200 + b"x" * 40 + b"\n" + packed
+    assert engine().may_find(behind) == bool(engine().scan(behind).findings)
+
+
+def test_binaries_without_a_window_need_no_scan_of_their_own() -> None:
+    values = [b"\0\1 some words \0", b"w\0o\0r\0d\0s\0" * 20, b"\0 and more \0" * 2_000]
+    assert not engine().suspects(values, ["a", "b", "c"])
+    hidden = [value + SECRET.decode().encode("utf-16-le") for value in values]
+    found = [number for number, value in enumerate(hidden) if engine().scan(value).findings]
+    assert found
+    assert found == list(engine().suspects(hidden, ["a", "b", "c"]))
 
 
 def test_a_quick_look_names_what_is_found_by_its_path_everywhere_or_in_a_large_item() -> None:

@@ -2,8 +2,8 @@
 
 Small values are joined to one text, a line each, and the prefilter runs over it once; to a rule a line break counts as
 the edge of a text. A large value is looked at alone, and the matches in it are kept for its scan. A keyword alone makes
-no window where the check of its rule finds nothing. Values without a window are decoded, and their views are looked at
-together in the same way, and so are the views in those. Percent escapes of a very small value are unescaped all at
+no window where the check of its rule finds nothing. Values without a window, binaries too, are decoded, and their views
+are looked at together in the same way, and so are the views in those. Percent escapes of a very small value are unescaped all at
 once. Archives are selected by their bytes alone.
 
 Invariants: a value that is not selected has no window, no view with a window and no member, so a scan of it finds
@@ -67,9 +67,9 @@ def _large_suspects(
             continue
         matches = prefilter.matches(cell)
         own, words, marks = prefilter.split(matches)
-        if own or b"\0" in cell or kind_of(cell) is not None or (words and prefilter.has_window(cell, words)):
+        if own or kind_of(cell) is not None or (words and prefilter.has_window(cell, words)):
             named.add(number)
-        elif marks:
+        elif marks or b"\0" in cell:
             inside.add(number, cell, marks, inside.new_budget())
         if len(matches) * _BYTES_PER_MATCH <= len(cell):
             known[number] = matches
@@ -188,15 +188,15 @@ def _named(lines: Lines, inside: _Views, budgets: Sequence[DecodeBudget] = ()) -
 
 
 def _seen(lines: Lines, text: bytes, prefilter: Prefilter) -> tuple[set[int], dict[int, dict[int, int]]]:
-    """Return the values with a window or a NUL, and the marks of those that may have other views."""
+    """Return the values with a window, and the marks of those that may have views; a NUL has no mark of its own."""
     own, words, marks = prefilter.split(prefilter.matches(text))
     named = set(lines.numbers(own))
     for number, some in lines.grouped(words):
         if number not in named and prefilter.has_window(lines.cells[number], some):
             named.add(number)
-    if b"\0" in text:
-        named.update(number for number, cell in enumerate(lines.cells) if b"\0" in cell)
     marked: dict[int, dict[int, int]] = {}
+    if b"\0" in text:
+        marked = {number: {} for number, cell in enumerate(lines.cells) if b"\0" in cell}
     for mark, found in _mark_ends(text, marks):
         for number, end in lines.firsts(found):
             # A hint tells nothing of where its run begins.

@@ -9,7 +9,7 @@ Invariants: both matchers find the same; `ways` never underestimates.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from strandline.detect.errors import RegexInvalid
 from strandline.detect.expressions.linear import Exhausted, Program, Spans, TooLarge, Work
@@ -53,6 +53,16 @@ class Pattern:
                 yield found.regs
         elif self._program is not None:
             yield from self._program.finditer(data, start, end, work)
+
+    def at_starts(self, data: bytes, starts: Iterable[int], end: int) -> Iterator[Spans]:
+        """Yield what `finditer` does for an expression that is quick and never empty, if a match begins only there."""
+        if self._regex is None:
+            raise AssertionError("an expression that is not quick has no such starts")
+        after = 0
+        for start in starts:
+            if start >= after and (found := self._regex.match(data, start, end)) is not None:
+                after = found.end()
+                yield found.regs
 
     def is_in(self, data: bytes, work: Work) -> bool:
         """Return whether there is a match; False if the work is used up before one is found."""

@@ -4,6 +4,7 @@ databases     hyperscan databases
 prefilter     one database over all rules, which finds candidate windows
 named_files   one database over the paths of rules for named files
 saved_engine  the compiled form of all of these, for another process
+heads         where a match of a rule can begin in a window
 matcher       a rule's own expression and conditions, which decide in a window, and the confidence
 allowlists    allowlists and comments, which exclude a match
 selection     the hits of a buffer that count

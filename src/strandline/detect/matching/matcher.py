@@ -30,6 +30,7 @@ from strandline.detect.expressions.patterns import Pattern
 from strandline.detect.frames import Frame, Span
 from strandline.detect.limits import Limits
 from strandline.detect.matching.allowlists import CompiledAllowlist, Subject, path_pattern
+from strandline.detect.matching.heads import head_of
 from strandline.detect.results import CONFIDENCE_MAX
 from strandline.detect.rules.rule import Rule, parse_regex
 from strandline.detect.tokens.encodings import from_base64
@@ -120,6 +121,7 @@ class Matcher:
         mask, self._lead_max, tree = split_lead(parse_regex(where, rule.regex or ""))
         self._lead = bytes(members(mask))
         self._pattern = Pattern(where, tree, limits.match_bytes_max)
+        self._head = head_of(tree) if self._pattern.is_quick else None
         self._keywords = tuple(keyword.encode() for keyword in rule.keywords)
         self._own = tuple(CompiledAllowlist(allowlist) for allowlist in rule.allowlists)
         self._allowlists = (*self._own, *shared)
@@ -142,12 +144,19 @@ class Matcher:
         """
         # One byte more than any match in the window can take, so that no match ends at the edge.
         stop = min(len(frame.data), end + 1)
-        for spans in self._pattern.finditer(frame.data, start, stop, work):
+        for spans in self._matches(frame.data, start, stop, work):
             first, last = self._secret_span(spans)
             if first < last and spans[0][1] - spans[0][0] <= self._limits.match_bytes_max:
                 yield self._judged(frame, spans[0], (first, last), key, work)
             else:
                 yield Refusal(self.number, first, last, spans[0], Check.LENGTH)
+
+    def _matches(self, data: bytes, start: int, stop: int, work: Work) -> Iterator[Spans]:
+        """Return the matches of the expression in a window, looked for where its head stands, if it has one."""
+        starts = None if self._head is None else self._head.starts(data, start, stop)
+        if starts is None:
+            return self._pattern.finditer(data, start, stop, work)
+        return self._pattern.at_starts(data, starts, stop)
 
     def _secret_span(self, spans: Spans) -> Span:
         if self.rule.secret_group:
