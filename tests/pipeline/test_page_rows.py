@@ -13,7 +13,7 @@ from strandline.errors import InvalidInput
 from strandline.pipeline.commit import check_items
 from strandline.pipeline.errors import BatchTooLarge, KeyMismatch, ReceiptMismatch
 from strandline.pipeline.identity import ObjectVersionId, OvidHash, StableItemId, VersionKind, ovid_hash
-from strandline.pipeline.ledger import I64_MAX, DoneStatus, LedgerRecord, validate_all
+from strandline.pipeline.ledger import I64_MAX, DoneStatus, LedgerColumns, LedgerRecord, columns_of, validate_all
 from strandline.pipeline.page_rows import CleanRows, PageRows
 from strandline.pipeline.pages import Failed, Gaps, Item, Outcome, PageBuilder, Scanned, Skipped
 from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt
@@ -104,6 +104,22 @@ def test_a_page_of_which_a_row_is_there_is_merged_and_of_which_one_is_another_is
     assert by_ovid[rows[0].ovid][5:8] == (10, 9, 0)
     with pytest.raises(KeyMismatch):
         stored(tmp_path / "refused.db", [rows[2]._replace(weak=True)], rows)
+
+
+def test_columns_come_in_the_order_of_the_keys_that_were_asked(tmp_path: Path) -> None:
+    rows = [done(number, findings=number)._replace(bytes_seen=number) for number in (1, 2, 3)]
+    keys = [ovid(number) for number in (3, 9, 1, 3, 2, 8)]
+    with SqliteDatabase(tmp_path / "ledger.db") as database:
+        database.migrate()
+        ledger = SqliteLedger(database)
+        assert ledger.batch_get_columns(TENANT, POLICY, keys).status == (None,) * len(keys)
+        ledger.batch_upsert(rows, after=receipt_for(rows))
+        columns = ledger.batch_get_columns(TENANT, POLICY, keys)
+        assert columns == columns_of(ledger.batch_get(TENANT, POLICY, keys))
+        assert columns.bytes_seen == (3, None, 1, 3, 2, None)
+        assert ledger.batch_get_columns(TENANT, POLICY, []) == LedgerColumns()
+        with pytest.raises(BatchTooLarge):
+            ledger.batch_get_columns(TENANT, POLICY, [ovid(1)] * 10_001)
 
 
 def test_rows_of_another_page_are_refused(tmp_path: Path) -> None:
