@@ -3,8 +3,8 @@
 Small values are joined to one text, a line each, and the prefilter runs over it once; to a rule a line break counts as
 the edge of a text. A large value is looked at alone, and the matches in it are kept for its scan. A keyword alone makes
 no window where the check of its rule finds nothing. Values without a window, binaries too, are decoded, and their views
-are looked at together in the same way, and so are the views in those. Percent escapes of a very small value are unescaped all at
-once. Archives are selected by their bytes alone.
+are looked at together in the same way, and so are the views in those. Percent escapes of a very small value are
+unescaped all at once. Archives are selected by their bytes alone.
 
 Invariants: a value that is not selected has no window, no view with a window and no member, so a scan of it finds
 nothing and skips nothing; work is linear in the bytes. Values may be selected that a scan finds nothing in.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from strandline.detect import load_builtin
 from strandline.detect.expressions.linear import Work
 from strandline.detect.expressions.patterns import Pattern
-from strandline.detect.matching.heads import Head, head_of
+from strandline.detect.matching.heads import WINDOWS_MIN, Head, head_of
 from strandline.detect.matching.matcher import split_lead
 from strandline.detect.rules.rule import parse_regex
 from strandline.detect.tokens.examples import expand
@@ -39,6 +39,7 @@ def plain(pattern: Pattern, data: bytes, start: int, end: int) -> list[object]:
 
 
 def by_head(pattern: Pattern, head: Head, data: bytes, start: int, end: int) -> list[object]:
+    head.windows_left = 0
     starts = head.starts(data, start, end)
     assert starts is not None
     return list(pattern.at_starts(data, starts, end))
@@ -110,3 +111,12 @@ def test_work_is_linear_in_a_window_full_of_heads() -> None:
 
     seconds(10)
     assert seconds(8_000) < 20 * max(seconds(1_000), 0.001)
+
+
+def test_the_first_windows_of_a_rule_are_looked_at_without_its_head() -> None:
+    head = head_of(parse_regex("few", r"(?:password|passphrase|passcode|token|secret)[a-z]{0,40}"))
+    assert head is not None
+    looks = [head.starts(b"a token", 0, 7) for _ in range(WINDOWS_MIN + 1)]
+    assert looks[:-1] == [None] * WINDOWS_MIN
+    assert looks[-1] is not None
+    assert list(looks[-1]) == [2]

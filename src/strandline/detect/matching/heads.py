@@ -13,15 +13,18 @@ from strandline.detect.expressions.nodes import Alt, Node, Seq, first, literal, 
 from strandline.detect.matching.databases import Database
 from strandline.detect.matching.prefilter import size, stripped, unbounded
 
+WINDOWS_MIN = 16
+"""Windows of a rule that are looked at without its head."""
 _WIDTH_MAX = 64
 _SIZE_MIN, _SIZE_MAX = 32, 400
 """Approximate states of parts that are worth a database of their own, and can be compiled in a moment."""
 
 
 class Head:
-    """The first part of an expression, compiled at its first use."""
+    """The first part of an expression, compiled once its rule has had some windows: few do not pay for it."""
 
     def __init__(self, part: Node) -> None:
+        self.windows_left = WINDOWS_MIN
         self._part = part
         self._least, most = width(part)
         self._most = most or 0
@@ -31,6 +34,9 @@ class Head:
 
     def starts(self, data: bytes, start: int, end: int) -> Iterator[int] | None:
         """Yield the positions in a window at which a match can begin, in order; None if they are not known."""
+        if self.windows_left:
+            self.windows_left -= 1
+            return None
         if not self._is_compiled:
             self._database = Database.compiled([to_hyperscan(unbounded(self._part))], [0])
             self._is_compiled = True
