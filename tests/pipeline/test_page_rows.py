@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from strandline.errors import InvalidInput
 from strandline.pipeline.commit import check_items
 from strandline.pipeline.errors import BatchTooLarge, KeyMismatch, ReceiptMismatch
 from strandline.pipeline.identity import ObjectVersionId, OvidHash, StableItemId, VersionKind, ovid_hash
-from strandline.pipeline.ledger import I64_MAX, DoneStatus, LedgerColumns, LedgerRecord, columns_of, validate_all
+from strandline.pipeline.ledger import I64_MAX, DoneStatus, LedgerRecord, validate_all
 from strandline.pipeline.page_rows import CleanRows, PageRows
 from strandline.pipeline.pages import Failed, Gaps, Item, Outcome, PageBuilder, Scanned, Skipped
 from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt
@@ -108,18 +109,23 @@ def test_a_page_of_which_a_row_is_there_is_merged_and_of_which_one_is_another_is
 
 def test_columns_come_in_the_order_of_the_keys_that_were_asked(tmp_path: Path) -> None:
     rows = [done(number, findings=number)._replace(bytes_seen=number) for number in (1, 2, 3)]
-    keys = [ovid(number) for number in (3, 9, 1, 3, 2, 8)]
+    asked = [*(ovid(number) for number in (3, 9, 1)), None, *(ovid(number) for number in (3, 2, 8))]
+    keys = pa.array(asked, pa.binary(32))
     with SqliteDatabase(tmp_path / "ledger.db") as database:
         database.migrate()
         ledger = SqliteLedger(database)
-        assert ledger.batch_get_columns(TENANT, POLICY, keys).status == (None,) * len(keys)
+        (nothing,) = ledger.get_columns(TENANT, POLICY, keys, ["status"])
+        assert nothing.to_pylist() == [None] * len(keys)
         ledger.batch_upsert(rows, after=receipt_for(rows))
-        columns = ledger.batch_get_columns(TENANT, POLICY, keys)
-        assert columns == columns_of(ledger.batch_get(TENANT, POLICY, keys))
-        assert columns.bytes_seen == (3, None, 1, 3, 2, None)
-        assert ledger.batch_get_columns(TENANT, POLICY, []) == LedgerColumns()
-        with pytest.raises(BatchTooLarge):
-            ledger.batch_get_columns(TENANT, POLICY, [ovid(1)] * 10_001)
+        sizes, statuses = ledger.get_columns(TENANT, POLICY, keys, ["bytes_seen", "status"])
+        assert sizes.to_pylist() == [3, None, 1, None, 3, 2, None]
+        found = {row.ovid: row.status for row in rows}
+        assert statuses.to_pylist() == [None if key is None else found.get(key) for key in asked]
+        (none,) = ledger.get_columns(TENANT, POLICY, keys.slice(0, 0), ["status"])
+        assert len(none) == 0
+        many = pa.array([ovid(1)] * 10_001 + [ovid(2)], pa.binary(32))
+        (sizes,) = ledger.get_columns(TENANT, POLICY, many, ["bytes_seen"])
+        assert sizes.to_pylist() == [1] * 10_001 + [2]
 
 
 def test_rows_of_another_page_are_refused(tmp_path: Path) -> None:
