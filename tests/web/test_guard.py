@@ -8,11 +8,12 @@ import pytest
 
 from strandline.errors import InvalidInput
 from strandline.findings import FindingQuery
-from strandline.web import Listening
+from strandline.web import Listening, rendering
 from strandline.web.access import Access, parse_public_address
 from strandline.web.pages.metrics import part_metrics
 from strandline.web.parts.collection import Parts
 from strandline.web.parts.scans import ScanFacts
+from strandline.web.rendering import static_path
 from tests.metrics.scrapes import Scrapes
 from tests.waiting import eventually
 from tests.web.sites import Client, plant, serve_parts, serve_state
@@ -263,6 +264,17 @@ class TestHeaders:
 
     def test_pages_are_not_kept(self, client: Client) -> None:
         assert client.get("/findings").headers["cache-control"] == "no-store"
+
+    def test_a_file_that_browsers_keep_has_another_address_once_it_changes(
+        self, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (path,) = re.findall(r'src="(/static/app\.js[^"]*)"', client.get("/nothing").text)
+        answer = client.get(path)
+        assert answer.status == 200
+        assert answer.headers["cache-control"] == "max-age=3600"
+        assert static_path("app.js") == path
+        monkeypatch.setattr(rendering, "static_files", lambda: {"app.js": b"another"})
+        assert static_path("app.js") != path
 
     @pytest.mark.parametrize("path", ["/", "/findings", "/findings/secrets", "/coverage", "/runs"])
     def test_no_page_has_a_script_or_a_style_inside(self, client: Client, path: str) -> None:

@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
+from hashlib import sha256
+from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode
 
@@ -43,12 +45,24 @@ def environment() -> jinja2.Environment:
         "number": "{:,}".format,
         "query": query,
         "rate": rate,
+        "static": static_path,
         "utc": utc,
         "visible": visible,
         "duration": charts.duration,
     }
     engine.globals |= {"charts": charts}
     return engine
+
+
+@lru_cache(maxsize=1)
+def static_files() -> dict[str, bytes]:
+    """Return the files that browsers load, by name."""
+    return {file.name: file.read_bytes() for file in (files("strandline.web") / "static").iterdir() if file.is_file()}
+
+
+def static_path(name: str) -> str:
+    """Return the path of a file that browsers load and keep; another version of it has another path."""
+    return f"/static/{name}?{sha256(static_files()[name]).hexdigest()[:12]}"
 
 
 def render(template: str, values: Mapping[str, Any]) -> str:

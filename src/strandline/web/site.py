@@ -7,7 +7,6 @@ becomes a path; a page never reaches a browser but through the guard.
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from strandline.errors import StrandlineError
@@ -15,6 +14,7 @@ from strandline.extras import needs
 from strandline.web.guard import Guard
 from strandline.web.pages import coverage, findings, health, metrics, overview, runs, stores
 from strandline.web.pages import findings_changes as changes
+from strandline.web.rendering import static_files
 from strandline.web.requests import error_page, missing_page
 from strandline.web.site_state import Site
 
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-
-
-def static_files() -> dict[str, bytes]:
-    """Return the files that browsers load, by name."""
-    return {file.name: file.read_bytes() for file in (files("strandline.web") / "static").iterdir() if file.is_file()}
 
 
 def make_app(site: Site) -> "ASGIApp":
