@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zipfile
@@ -146,16 +147,20 @@ def test_files_that_vanish_or_change_after_the_listing_are_told(here: Here, monk
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """Put a disk of a megabyte and a half at a folder."""
-    folder.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(folder)]
-    if subprocess.run(words, check=False, capture_output=True).returncode:
-        pytest.skip("only root may make a disk that is full, and not everywhere")
+    """Put a small disk at a folder, by a link: pytest cannot remove what a killed run left mounted."""
+    mounted = Path(tempfile.mkdtemp(prefix="strandline-disk-"))
+    words = ["mount", "-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(mounted)]
     try:
-        yield folder
+        if subprocess.run(words, check=False, capture_output=True).returncode:
+            pytest.skip("only root may make a disk that is full, and not everywhere")
+        folder.symlink_to(mounted)
+        try:
+            yield folder
+        finally:
+            words = ["umount", str(mounted)]
+            subprocess.run(words, check=True)
     finally:
-        words = ["umount", str(folder)]
-        subprocess.run(words, check=True)
+        mounted.rmdir()
 
 
 def enlarge(folder: Path) -> None:
