@@ -1,7 +1,8 @@
 """Followers to be killed: `python -m tests.replica.node_kill_children` forks one for each line `REPLICA DATABASE WHEN`.
 
 A child applies what the replica has to the database of a node, transaction by transaction, and kills itself before the
-`WHEN`-th line of the code that writes the log and its index; 0: never. The exit status is printed.
+`WHEN`-th line of the code that writes the log and its index; 0: never. The exit status is printed. Before that, with -1
+for `WHEN`, the numbers of the lines are printed at which a log begins anew.
 """
 
 import os
@@ -16,18 +17,21 @@ from strandline.replica import follower, node_copy, wal_index, write_lock
 
 TRACED = frozenset(str(module.__file__) for module in (node_copy, wal_index, write_lock))
 CHECKPOINT_FRAMES, LOG_KEPT_BYTES = 10, 10_000
+BEGINS_ANEW = {"_begin_anew", "reset_checkpoint_state"}
 
 
-def kill_at(when: int) -> None:
-    """Die before a line of the traced modules."""
-    left = when
+def kill_at(when: int, found: list[int]) -> None:
+    """Die before a line of the traced modules, or note the lines at which a log begins anew."""
+    number = 0
 
-    def line(_frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - as `settrace` has it
-        nonlocal left
+    def line(frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401 - as `settrace` has it
+        nonlocal number
         if event == "line":
-            left -= 1
-            if left == 0:
+            number += 1
+            if number == when:
                 os.kill(os.getpid(), signal.SIGKILL)
+            if when < 0 and frame.f_code.co_name in BEGINS_ANEW:
+                found.append(number)
         return line
 
     def call(frame: FrameType, _event: str, _: object) -> Any:  # noqa: ANN401
@@ -40,13 +44,15 @@ def follow(replica: Path, database: Path, when: int) -> None:
     """Apply everything, or die."""
     follower.BATCH_BYTES = 1
     vars(write_lock).update(CHECKPOINT_FRAMES=CHECKPOINT_FRAMES, LOG_KEPT_BYTES=LOG_KEPT_BYTES)
-    copy = node_copy.NodeCopy(LocalObjects(replica), database)
+    copy, found = node_copy.NodeCopy(LocalObjects(replica), database), list[int]()
     if when:
-        kill_at(when)
+        kill_at(when, found)
     copy.settle()
     copy.catch_up()
     sys.settrace(None)
     copy.close()
+    if when < 0:
+        print(*found, flush=True)  # noqa: T201
 
 
 def main() -> None:

@@ -42,6 +42,13 @@ class Children:
         print(replica, copy, when, file=self._asks, flush=True)
         return int(self._answers.readline())
 
+    def lines_that_begin_anew(self, replica: Path, copy: Path) -> list[int]:
+        """Have a child follow to the end; return the numbers of the lines at which it begins the log anew."""
+        print(replica, copy, -1, file=self._asks, flush=True)
+        found = list(map(int, self._answers.readline().split()))
+        assert int(self._answers.readline()) == 0
+        return found
+
 
 @pytest.fixture(scope="module")
 def children() -> Iterator[Children]:
@@ -109,6 +116,20 @@ def test_a_node_killed_at_a_line_leaves_a_whole_transaction(
     for number in range(SAMPLE):
         when = random.SystemRandom().randint(1, SAMPLED_LINES)
         assert check_kill(children, leader, tmp_path / "here", when, is_read=number % 2 > 0) == -signal.SIGKILL
+
+
+def test_a_node_killed_while_its_log_begins_anew_shows_readers_what_comes_after(
+    children: Children, leader: tuple[Path, list[Rows]], tmp_path: Path
+) -> None:
+    """Whether the index says of a log without frames that some are in the database: then readers pass over new ones."""
+    place, _ = leader
+    shutil.copytree(place / "copy", tmp_path / "first", ignore=shutil.ignore_patterns("*-shm"))
+    with closing(sqlite3.connect(tmp_path / "first" / "b.db")) as reader:
+        rows_of(reader)
+        lines = children.lines_that_begin_anew(place / "replica", tmp_path / "first" / "b.db")
+    assert lines
+    for when in lines:
+        assert check_kill(children, leader, tmp_path / "here", when, is_read=True) == -signal.SIGKILL
 
 
 @pytest.mark.campaign("replica-kills")

@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -17,7 +18,7 @@ from strandline.replica import write_lock
 from strandline.replica.capture import Capture
 from strandline.replica.errors import DatabaseRefused
 from strandline.replica.wal import WalPosition, format_frames, format_header, parse_header, scan_frames
-from strandline.replica.wal_index import FRAMES, FRAMES_FIRST
+from strandline.replica.wal_index import BACKFILLED, FRAMES, FRAMES_FIRST
 from strandline.replica.write_lock import WriteLock
 from tests.replica.databases import content, database, fill
 
@@ -105,6 +106,30 @@ def test_frames_of_several_blocks_of_the_index_are_found(tmp_path: Path) -> None
         lock.close()
         capture.close()
     assert content(tmp_path / "a.db") == content(tmp_path / "b.db")
+
+
+def test_frames_are_seen_where_a_killed_writer_left_a_checkpoint_of_a_log_without_frames(
+    tmp_path: Path,
+) -> None:
+    """SQLite too writes the header of a log that begins anew before it says that none of it is in the database."""
+    with database(tmp_path / "a.db", 512) as application:
+        fill(application, 3)
+        capture = begun(tmp_path / "a.db", tmp_path / "b.db")
+        lock = WriteLock(tmp_path / "b.db")
+        reader = apsw.Connection(str(tmp_path / "b.db"))
+        assert lock.acquire()
+        block = lock._block(0)  # noqa: SLF001 - as a writer that is killed leaves it
+        fill(application, 5, seed=1)
+        change = capture.changes()
+        assert change is not None
+        pages = dict(change.pages)
+        struct.pack_into("=I", block, BACKFILLED, len(pages))
+        lock.write(lock.prepare(pages, change.commit, change.page_size))
+        assert list(reader.execute("SELECT * FROM t")) == list(application.execute("SELECT * FROM t"))
+        assert list(reader.execute("PRAGMA integrity_check")) == [("ok",)]
+        reader.close()
+        lock.close()
+        capture.close()
 
 
 def test_no_other_connection_commits_while_the_lock_is_held(tmp_path: Path) -> None:

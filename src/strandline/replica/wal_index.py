@@ -27,7 +27,7 @@ _SLOTS = 8192
 _HEADER = struct.Struct("=3I2BH4I8s2I")
 _HEADER_BYTES = 48
 _SUMMED_BYTES = 40
-_BACKFILLED = 96
+BACKFILLED = 96
 _READ_MARKS = 100
 _ATTEMPTED = 128
 _FIRST_NUMBERS = 136
@@ -86,12 +86,17 @@ def write_index_header(block: Block, header: IndexHeader, barrier: Callable[[], 
 
 def backfilled(block: Block) -> int:
     """Return how many frames are in the database file."""
-    return int(struct.unpack_from("=I", block, _BACKFILLED)[0])
+    return int(struct.unpack_from("=I", block, BACKFILLED)[0])
+
+
+def forget_backfilled(block: Block) -> None:
+    """Say that no frame is in the database file; the caller holds the lock of checkpoints."""
+    struct.pack_into("=I", block, BACKFILLED, 0)
 
 
 def reset_checkpoint_state(block: Block) -> None:
     """Write the checkpoint state of a log that begins anew; the caller holds the read locks, all but the first."""
-    struct.pack_into("=I", block, _BACKFILLED, 0)
+    forget_backfilled(block)
     struct.pack_into("=I", block, _ATTEMPTED, 0)
     struct.pack_into(f"={READ_MARKS - 1}I", block, _READ_MARKS + 4, 0, *[READ_MARK_UNUSED] * (READ_MARKS - 2))
 

@@ -48,6 +48,7 @@ from strandline.replica.wal_index import (
     IndexHeader,
     append_frames,
     backfilled,
+    forget_backfilled,
     parse_index_header,
     reset_checkpoint_state,
     write_index_header,
@@ -240,6 +241,7 @@ class WriteLock:
                 return found, index, index.checksum
             index = begun
         else:
+            self._check_nothing_backfilled()
             index = index._replace(salts=_next_salts(index.salts))
         data = format_header(self.page_size, (found.checkpoint + 1) if found else 0, index.salts)
         if os.fstat(self._log).st_size > LOG_KEPT_BYTES:  # it grew under a long reader, or by a large transaction
@@ -249,6 +251,15 @@ class WriteLock:
         header = parse_header(data)
         assert header is not None  # noqa: S101 - it was just formatted
         return header, index._replace(is_big_endian=False, page_size=self.page_size), header.checksum
+
+    def _check_nothing_backfilled(self) -> None:
+        """Of a log without frames none is in the database, whatever a writer that was killed has left to say so."""
+        if backfilled(self._block(0)):
+            if not self._locked(_CHECKPOINT_LOCK, 1):
+                raise Unavailable(f"{self.path}: a checkpoint is on its log", hint="it is tried again")
+            forget_backfilled(self._block(0))
+            self._shm_barrier(self._file)
+            self._unlock(_CHECKPOINT_LOCK, 1)
 
     def _begin_anew(self, index: IndexHeader) -> IndexHeader | None:
         """Have a log that is in the database file begin anew; None where a reader or a checkpoint is on its frames."""
@@ -260,8 +271,10 @@ class WriteLock:
             try:
                 block = self._block(0)
                 anew = index._replace(last=0, salts=_next_salts(index.salts))
-                write_index_header(block, anew, lambda: self._shm_barrier(self._file))
+                # In this order: a log without frames of which some are said to be in the database hides the next.
                 reset_checkpoint_state(block)
+                self._shm_barrier(self._file)
+                write_index_header(block, anew, lambda: self._shm_barrier(self._file))
             finally:
                 self._unlock(_READ_LOCKS + 1, READ_MARKS - 1)
         finally:
