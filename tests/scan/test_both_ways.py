@@ -394,3 +394,38 @@ def test_large_parts_of_a_bucket_are_cut_again_while_they_are_listed(
         "a listing without changes keeps its parts, and is not settled again"
     )
     assert dict(outcome.left_out) == {"empty": 2, "excluded": 1}
+
+
+def test_parts_of_a_tree_that_ended_behind_their_bound_stay_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most files are in a folder that no cut of the tree by its first levels divides."""
+    shallow = {f"d{at:02}/file": b"nothing" for at in range(40)}
+    deep = {f"d05/{at // 12}/{at // 4 % 3}/{at % 4}": text(at) for at in range(36)}
+    write(tmp_path / "tree", shallow | deep)
+    parted = request_for(made(str(tmp_path / "parted.db")), FileSource.at(tmp_path / "tree"))
+    monkeypatch.setattr("strandline.scan.workers.LARGE_ITEMS", 1)
+    monkeypatch.setattr("strandline.scan.sources.walk.BATCH_ROWS", 5)
+    workers = PartThreads()
+    scanned(parted, workers)
+    assert [name for name, _ in workers.calls].count("plan_part") > 1, "parts ended early"
+    (settled,) = (size for name, size in workers.calls if name == "settle_part")
+    workers.calls.clear()
+    scanned(parted, workers)
+    assert workers.calls == [("plan_part", settled)]
+
+
+def test_a_part_that_ends_where_it_ended_before_has_no_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole groups of one folder's files end exactly at a bound of the last cut."""
+    write(tmp_path / "tree", {f"file-{at:03}": text(at) for at in range(36)})
+    parted = request_for(made(str(tmp_path / "parted.db")), FileSource.at(tmp_path / "tree"))
+    monkeypatch.setattr("strandline.scan.workers.LARGE_ITEMS", 1)
+    monkeypatch.setattr("strandline.scan.sources.walk.BOUND_ROWS", 18)
+    monkeypatch.setattr("strandline.scan.sources.walk.BATCH_ROWS", 7)
+    workers = PartThreads()
+    scanned(parted, workers)
+    (settled,) = (size for name, size in workers.calls if name == "settle_part")
+    for _ in range(2):
+        workers.calls.clear()
+        assert scanned(parted, workers).items == 36
+        assert workers.calls == [("plan_part", settled)]

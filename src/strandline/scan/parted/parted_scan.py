@@ -43,7 +43,15 @@ from strandline.scan.run.manifest import delete_numbered, manifest_of
 from strandline.scan.run.orphan_manifests import forget_manifest, record_manifest
 from strandline.scan.settle.outcome import Outcome, inventory_head, outcome_of
 from strandline.scan.settle.sums import Sums
-from strandline.scan.sources.listing_parts import ListingPart, PartedSource, cut_of, fit_together, listing_parts
+from strandline.scan.sources import Source
+from strandline.scan.sources.listing_parts import (
+    ListingPart,
+    PartedSource,
+    SplitSource,
+    cut_of,
+    fit_together,
+    listing_parts,
+)
 from strandline.scan.workers import PartWorkers
 
 FIRST_PARTS = 256
@@ -157,12 +165,21 @@ def _cut(request: ScanRequest, before: Inventory | None) -> list[tuple[int, List
     for number, source in enumerate(request.sources):
         last = [] if before is None else [one for one in before.parts if one.source == number]
         parts = _last_parts(before, number)
-        is_small = bool(last) and max(one.rows for one in last) <= PART_ROWS_MAX
+        is_small = max((one.rows for one in last), default=0) <= _rows_max(source)
         if not (parts and fit_together(source, parts) and (is_small or not isinstance(source, PartedSource))):
             count = max(FIRST_PARTS, 2 * sum(one.rows for one in last) // PART_ROWS_MAX)
             parts = list(listing_parts(source, count))
         cut += [(number, part) for part in parts]
     return cut
+
+
+def _rows_max(source: Source) -> int:
+    """Return the rows with which a part stays as it is.
+
+    One that its source ends while it is listed ends behind a group of items, with a few more than the bound: cutting
+    all parts anew would bring it again, and each scan would write what has not changed.
+    """
+    return 2 * PART_ROWS_MAX if isinstance(source, SplitSource) else PART_ROWS_MAX
 
 
 def _last_parts(before: Inventory | None, source: int) -> list[ListingPart]:

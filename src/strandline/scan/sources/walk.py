@@ -65,7 +65,7 @@ def walk(
                 rows += len(found)
                 if len(found) == BATCH_ROWS:  # nothing behind the last of them was looked at
                     end = found[-1][0] + b"\0"
-            if rest is not None and end is not None and rows >= rows_max:
+            if rest is not None and end is not None and rows >= rows_max and what.part.has(end):
                 rest.append(end)
                 return
             if isinstance(found, bytes):
