@@ -346,6 +346,22 @@ def test_a_part_of_a_tree_ends_before_a_folder_or_within_a_large_one(
     ]
 
 
+@pytest.mark.parametrize("beside", ["files", "depth"])
+def test_what_is_left_of_a_part_is_cut_whatever_is_outside_it(
+    beside: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither many files before it, nor the folders that it is in, stand for places within it."""
+    monkeypatch.setattr("strandline.scan.sources.walk.BOUND_ROWS", 3)
+    above = "z" if beside == "files" else "a/b/c/d/e/f/g/h/i"
+    for number in range(20):
+        (tmp_path / above / f"{number:02}").mkdir(parents=True)
+        if beside == "files":
+            (tmp_path / f"file {number:02}").touch()
+            (tmp_path / f"more {number:02}").touch()
+    left = ListingPart(os.fsencode(f"{above}/03/"), None)
+    assert len(FileSource.at(tmp_path).split(left, 8)) >= 8
+
+
 def test_a_large_folder_is_cut_at_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strandline.scan.sources.walk.BOUND_ROWS", 10)
     for number in range(35):

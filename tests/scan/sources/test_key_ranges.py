@@ -162,6 +162,15 @@ def test_a_bucket_is_cut_into_even_parts_by_a_bounded_number_of_requests(
     assert max(sizes) < len(keys) / 6, "no part has most of the bucket"
 
 
+@pytest.mark.parametrize("sorts_bytes", [True, False])
+def test_what_is_left_of_a_part_is_cut_however_deep_it_is(sorts_bytes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folders that it is in stand for no places within it."""
+    monkeypatch.setattr(module, "PROBE_KEYS", 5)
+    folder = "a/b/c/d/e/f/g/h/i/"
+    store = AnyKeys([f"{folder}{at:03}" for at in range(200)], sorts_bytes=sorts_bytes)
+    assert len(key_bounds(store, "", ListingPart(f"{folder}020\0".encode()), 8)) >= 6
+
+
 def test_a_store_of_another_order_is_asked_for_no_order_but_that_within_a_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

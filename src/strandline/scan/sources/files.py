@@ -147,7 +147,7 @@ class FileSource:
         """Return ranges of the paths of a range."""
         if self.only is not None:
             return (part,)
-        bounds = [one for one in folder_bounds(self._walk(part), count) if part.has(one) and one != part.start]
+        bounds = [one for one in folder_bounds(self._walk(part), count) if one != part.start]
         step = max(1, len(bounds) // count)
         return part.cut_at(bounds[::step])
 

@@ -202,7 +202,7 @@ def _of_folders(store: BrowsableObjects, prefix: str, part: ListingPart, count: 
                     pass
             below += store.list_folder(folder).folders
         below = [one for one in below if part.overlaps(ListingPart(one.encode(), one[:-1].encode() + b"0"))]
-        bounds |= {one.encode() for one in below}
+        bounds |= {place for one in below if part.start < (place := one.encode())}
         level = below
     return sorted(bounds)
 

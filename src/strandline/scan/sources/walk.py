@@ -76,17 +76,17 @@ def walk(
 
 
 def folder_bounds(what: Walk, count: int) -> list[bytes]:
-    """Return about `count` paths at which the tree is cut: of folders, level by level, and of names in large ones."""
+    """Return about `count` paths at which a part is cut: of folders, level by level, and of names in large ones."""
     bounds, level = set[bytes](), [b""]
     while level and len(bounds) < count:
         below: list[bytes] = []
         for folder in level:
             names, folders = _names(what, folder)
             below += [one for one in folders if what.reaches(one[:-1], is_folder=True)]
-            bounds |= {folder + name for name in names[::BOUND_ROWS][1:]}
+            bounds |= {path for name in names[::BOUND_ROWS][1:] if what.part.has(path := folder + name)}
             if len(bounds) >= BOUNDS_MAX:
                 return sorted(bounds)
-        bounds |= set(below)
+        bounds |= set(filter(what.part.has, below))
         level = below
     return sorted(bounds)
 
