@@ -195,6 +195,16 @@ def test_a_store_that_sorts_bytes_is_told_where_to_begin(monkeypatch: pytest.Mon
         assert not any("delimiter" in asked for asked in server.asked)
 
 
+@pytest.mark.parametrize("folder", ["n" * 300, "a/" + "n" * 300 + "/below", ".strandline"])
+def test_a_folder_whose_name_no_store_takes_is_in_the_ranges_too(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listing tells its objects, which are problems of their own; it cannot be listed by itself."""
+    monkeypatch.setattr(module, "PROBE_KEYS", 30)
+    monkeypatch.setattr(module, "CHILD_ROWS", 15)
+    keys = [*(f"flat/{at:03}" for at in range(40)), "a-b", *(f"{folder}/{at:03}" for at in range(60)), "z"]
+    with listing_server([*keys, f"{folder}/more/x"], is_by_folder=True) as server:
+        check_remote(server, monkeypatch, sorts_bytes=False)
+
+
 def check_remote(server: ListingServer, monkeypatch: pytest.MonkeyPatch, *, sorts_bytes: bool) -> int:
     """Compare the parts of a server's bucket with its listing; return their number."""
     for name, value in server.environ.items():

@@ -100,7 +100,7 @@ def _walked(store: BrowsableObjects, folder: str, part: ListingPart, *, is_told:
     inside = folder.encode()
     has_folders = part.start > inside and b"/" in part.start[len(inside) :]
     if part.start <= inside and (part.end is None or (folder and part.end >= inside[:-1] + b"0")):
-        whole = list(islice(store.list(folder), CHILD_ROWS + 1))
+        whole = list(islice(_objects(store, folder), CHILD_ROWS + 1))
         if len(whole) <= CHILD_ROWS:
             found = sorted((Placed(_place_in(inside, info), info) for info in whole), key=lambda one: one.place)
             yield from (one for one in found if not (is_told and one.place == inside))
@@ -140,7 +140,7 @@ def _flat(store: BrowsableObjects, folder: str, part: ListingPart, told: Counter
     inside = folder.encode()
     after = _before(part.start) if part.start > inside else ""
     try:
-        for info in store.list(folder, start_after=after if len(after) > len(folder) else ""):
+        for info in _objects(store, folder, after if len(after) > len(folder) else ""):
             place = _place_in(inside, info)
             if b"/" in place[len(inside) :]:
                 yield None
@@ -157,6 +157,21 @@ def _flat(store: BrowsableObjects, folder: str, part: ListingPart, told: Counter
                 yield Placed(place, info)
     except InvalidInput:  # a listing behind a key met a folder
         yield None
+
+
+def _objects(store: BrowsableObjects, folder: str, start_after: str = "") -> Iterator[ObjectInfo]:
+    """Yield the objects of a folder; one whose name is no key, for which no store is asked, from the listing above."""
+    if _is_folder(folder):
+        return store.list(folder, start_after=start_after)
+    above = folder
+    while not _is_folder(above):
+        above = above[: above.rstrip("/").rfind("/") + 1]
+    return (info for info in store.list(above) if info.key.startswith(folder))
+
+
+def _is_folder(prefix: str) -> bool:
+    """Return whether a store can be asked for what is below a prefix."""
+    return not prefix or is_key(prefix[:-1])
 
 
 def _has_late_folders(store: BrowsableObjects, folder: str, start: bytes) -> bool:
@@ -190,6 +205,8 @@ def _of_folders(store: BrowsableObjects, prefix: str, part: ListingPart, count: 
         below: list[str] = []
         each = max(2, count // len(level))
         for folder in level[: FOLDERS_ASKED_MAX - asked]:
+            if not _is_folder(folder):
+                continue
             asked += 1
             page = list(islice(store.list(folder), PROBE_KEYS))
             if len(page) < PROBE_KEYS:
