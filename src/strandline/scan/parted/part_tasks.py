@@ -3,6 +3,7 @@
 Invariant: everything here pickles, and its size does not depend on the number of items of a part.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -99,12 +100,25 @@ def bounds_of(part: InventoryPart) -> tuple[int | None, ListingPart]:
     return part.source, ListingPart(bytes.fromhex(part.start), None if part.end is None else bytes.fromhex(part.end))
 
 
-def known_parts(
-    parts: Sequence[InventoryPart], source: int, part: ListingPart, *, are_like: bool = True
-) -> tuple[InventoryPart, ...]:
-    """Return the parts of an inventory that may have items of a part; all of the source if bounds are not alike."""
-    return tuple(
-        one
-        for one in parts
-        if one.source is None or (one.source == source and (not are_like or bounds_of(one)[1].overlaps(part)))
-    )
+class KnownParts:
+    """The parts of an inventory by their bounds: those of a source follow one another."""
+
+    def __init__(self, parts: Sequence[InventoryPart]) -> None:
+        self._of_all = tuple(one for one in parts if one.source is None)
+        self._by_source: dict[int, list[tuple[ListingPart, InventoryPart]]] = {}
+        for one in parts:
+            if one.source is not None:
+                self._by_source.setdefault(one.source, []).append((bounds_of(one)[1], one))
+
+    def of(self, source: int, part: ListingPart, *, are_like: bool = True) -> tuple[InventoryPart, ...]:
+        """Return the parts that may have items of a part; all of the source if bounds are not alike."""
+        mine = self._by_source.get(source, [])
+        if are_like:
+            first = max(0, bisect_left(mine, part.start, key=_start) - 1)
+            end = len(mine) if part.end is None else bisect_left(mine, part.end, key=_start)
+            mine = [(bounds, one) for bounds, one in mine[first:end] if bounds.overlaps(part)]
+        return (*self._of_all, *(one for _, one in mine))
+
+
+def _start(known: tuple[ListingPart, InventoryPart]) -> bytes:
+    return known[0].start

@@ -26,13 +26,13 @@ from strandline.scan.owner_rules import keep_owner_rules
 from strandline.scan.parted.part_planner import PART_ROWS_MAX, plan_part
 from strandline.scan.parted.part_settler import settle_part
 from strandline.scan.parted.part_tasks import (
+    KnownParts,
     NewRows,
     PartedPlan,
     PlannedPart,
     PlanTask,
     SettleTask,
     bounds_of,
-    known_parts,
 )
 from strandline.scan.plan.packed_batches import PackedBatches
 from strandline.scan.plan.planner import PLANNED, Reason
@@ -72,7 +72,7 @@ def plan_parts(
     before = _last(stores, request)
     bases = tuple(usable_bases(stores, request.tenant, request.policy.record))
     cut = _cut(request, before)
-    known = () if before is None else before.stored_parts
+    known = KnownParts(() if before is None else before.stored_parts)
     fits = [fit_together(source, _last_parts(before, at)) for at, source in enumerate(request.sources)]
     parts: list[PlannedPart] = []
     items, first = 0, len(cut)
@@ -81,7 +81,7 @@ def plan_parts(
             PlanTask(
                 source,
                 part,
-                known_parts(known, source, part, are_like=fits[source]),
+                known.of(source, part, are_like=fits[source]),
                 manifest,
                 number,
                 bases,
