@@ -87,6 +87,23 @@ def test_assertions_at_the_edges_of_a_window_see_the_byte_before_it(text: str, b
     assert by_head(pattern, head, data, start, end) == plain(pattern, data, start, end)
 
 
+@pytest.mark.parametrize(
+    ("regex", "word"),
+    [
+        (r"(?i:(?:cloudflare|cf)[a-z]{0,12}key|(?:gitlab|gl)[a-z_]{0,12}token)[0-9]", b"gltoken1"),
+        (r"(?i:(?:cloudflare|cf)[a-z]{0,12}key|[ ]?(?:gitlab|gl)[a-z_]{0,12}token)[0-9]", b"gltoken1"),
+        (r"(?:cloudflare[a-z]{0,12}|cf|key|pass|token|secret|apikey)[0-9]{0,3}", b"cf"),
+    ],
+)
+def test_a_short_name_is_found_wherever_it_stands(regex: str, word: bytes) -> None:
+    tree = parse_regex("short", regex)
+    pattern, head = Pattern("short", tree, 16_384), head_of(tree)
+    assert head is not None
+    for distance in range(100):
+        data = b" " * distance + word
+        assert by_head(pattern, head, data, 0, len(data)) == plain(pattern, data, 0, len(data)), distance
+
+
 def test_matches_do_not_overlap() -> None:
     tree = parse_regex("twice", r"(?:password|passphrase|passcode|token|secret)[a-z]{0,40}")
     pattern, head = Pattern("twice", tree, 16_384), head_of(tree)

@@ -56,6 +56,21 @@ def test_every_match_lies_in_a_window_and_is_found_there(node: Node, text: bytes
     assert found == spans_by_re(node, text)
 
 
+@pytest.mark.parametrize(
+    ("regex", "word"),
+    [
+        (r"(?:cloudflare|cf)[a-z]{0,12}key[0-9]", b"cfkey1"),
+        (r"(?:(?:cloudflare|cf)[a-z]{0,12}key|(?:gitlab|gl)[a-z_]{0,12}token)[0-9]", b"gltoken1"),
+        (r"(?:(?:cloudflare|cf)[a-z]{0,12}key|[ ]?(?:gitlab|gl)[a-z_]{0,12}token)[0-9]", b"gltoken1"),
+    ],
+)
+def test_a_short_name_before_a_gap_is_found_wherever_it_stands(regex: str, word: bytes) -> None:
+    swept = Prefilter([Rule("r", regex)], LIMITS)
+    for distance in range(100):
+        data = b" " * distance + word
+        assert any(end == len(data) for _, _, end in swept.sweep(data).windows()), distance
+
+
 @examples(100)
 @given(node=trees(), text=texts(40))
 def test_what_is_left_of_a_trimmed_expression_is_in_every_match(node: Node, text: bytes) -> None:

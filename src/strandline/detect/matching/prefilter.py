@@ -114,19 +114,25 @@ def plan(rule: Rule, number: int, whole: Node, limits: Limits) -> Probe | None:
 
 
 def unbounded(node: Node) -> Node:
-    """Return a tree that matches more: a bounded gap close to its beginning has no upper bound.
+    """Return a tree that matches more: gaps close to its beginning, or to that of a choice in it, have no upper bound.
 
     Hyperscan 5.4.12 misses matches behind the first bytes of a text if such a gap is empty: `cfkey1` of
     `(?:cloudflare|cf)[a-z]{0,12}key[0-9]`. It looks back from the literal `key` by a bounded number of bytes.
     """
-    items = list(node.items) if isinstance(node, Seq) else [node]
-    for at, item in enumerate(items):
-        if isinstance(item, Repeat) and isinstance(item.item, Chars) and item.low == 0 and item.high is not None:
-            items[at] = Repeat(item.item, 0, None)
-            return Seq(tuple(items))
+    old = node.items if isinstance(node, Seq) else (node,)
+    items, is_open = list(old), False
+    for at, item in enumerate(old):
+        is_named = literal(Seq(old[:at])) >= LITERAL_MIN
+        if is_open and is_named:
+            break
+        match item:
+            case Repeat(item=Chars(), low=0, high=int()):
+                items[at], is_open = Repeat(item.item, 0, None), True
+            case Alt(options=options) if not is_named:
+                items[at] = Alt(tuple(map(unbounded, options)))
         if literal(item) >= LITERAL_MIN:
             break
-    return node
+    return Seq(tuple(items)) if isinstance(node, Seq) else items[0]
 
 
 def loosened(node: Node, *, is_optional: bool = False) -> Node:
