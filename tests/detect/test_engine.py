@@ -71,6 +71,15 @@ def test_a_keyword_stands_near_the_match_in_any_case() -> None:
     assert not scan(b"mailer" + b" " * 1_019 + digits).findings
 
 
+@pytest.mark.parametrize("regex", ["[0-9a-f]{32}", "(?i:klíč|hasło|ключ): [0-9a-f]{32}"])
+@pytest.mark.parametrize("word", ["hasło", "Hasło", "HASŁO", "ключ", "Ключ", "КЛЮЧ", "klíč", "KLÍČ"])
+def test_a_keyword_beyond_ascii_stands_there_in_any_case(regex: str, word: str) -> None:
+    scanner = engine(Rule("r", regex, keywords=("hasło", "ключ", "klíč")))
+    data = f"{word}: {'0123456789abcdef' * 2}".encode()
+    assert scanner.may_find(data)
+    assert len(scanner.scan(data).findings) == 1
+
+
 def test_a_charset_holds_for_every_byte() -> None:
     rule = Rule("r", r"key=(\S{8})", charset="hex")
     assert spans(engine(rule).scan(b"key=0123abcd key=0123gbcd")) == [("r", 4, 12)]

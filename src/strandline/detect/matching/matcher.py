@@ -31,6 +31,7 @@ from strandline.detect.frames import Frame, Span
 from strandline.detect.limits import Limits
 from strandline.detect.matching.allowlists import CompiledAllowlist, Subject, path_pattern
 from strandline.detect.matching.heads import head_of
+from strandline.detect.matching.prefilter import keyword_forms
 from strandline.detect.results import CONFIDENCE_MAX
 from strandline.detect.rules.rule import Rule, parse_regex
 from strandline.detect.tokens.encodings import from_base64
@@ -122,7 +123,7 @@ class Matcher:
         self._lead = bytes(members(mask))
         self._pattern = Pattern(where, tree, limits.match_bytes_max)
         self._head = head_of(tree) if self._pattern.is_quick else None
-        self._keywords = tuple(keyword.encode() for keyword in rule.keywords)
+        self._keywords = tuple(word.encode().lower() for word in keyword_forms(rule.keywords))
         self._own = tuple(CompiledAllowlist(allowlist) for allowlist in rule.allowlists)
         self._allowlists = (*self._own, *shared)
         self._path = None if rule.path is None else path_pattern(where, rule.path)

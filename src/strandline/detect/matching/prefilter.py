@@ -12,6 +12,7 @@ in the chunk.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from strandline.detect.errors import RulesInvalid
@@ -275,7 +276,7 @@ class _Compiled:
         self._refused = refused
         self._own = [probe for probe in self._own if probe.rules[0] not in refused]
         self._worded = frozenset(self._trees.keys() - {probe.rules[0] for probe in self._own})
-        words = {number: self._rules[number].keywords for number in self._worded}
+        words = {number: keyword_forms(self._rules[number].keywords) for number in self._worded}
         self._whole = tuple(sorted(number for number, keywords in words.items() if not keywords))
         self._probes = self._own + _word_probes(words, self._trees, self._limits)
 
@@ -434,6 +435,12 @@ def _check(tree: Node) -> Database | None:
     if not width(core)[0] or size(core) > SIZE_MAX:
         return None
     return Database.compiled([to_hyperscan(unbounded(core))], [FIRST_ONLY])
+
+
+def keyword_forms(keywords: Iterable[str]) -> tuple[str, ...]:
+    """Return keywords in the cases of their letters beyond ASCII: the case of bytes is that of ASCII alone."""
+    forms = ((word,) if word.isascii() else (word, word.capitalize(), word.upper()) for word in keywords)
+    return tuple(dict.fromkeys(chain.from_iterable(forms)))
 
 
 def _word_probes(words_of: Mapping[int, Iterable[str]], trees: Mapping[int, Node], limits: Limits) -> list[Probe]:
