@@ -62,6 +62,7 @@ def test_every_match_lies_in_a_window_and_is_found_there(node: Node, text: bytes
         (r"(?:cloudflare|cf)[a-z]{0,12}key[0-9]", b"cfkey1"),
         (r"(?:(?:cloudflare|cf)[a-z]{0,12}key|(?:gitlab|gl)[a-z_]{0,12}token)[0-9]", b"gltoken1"),
         (r"(?:(?:cloudflare|cf)[a-z]{0,12}key|[ ]?(?:gitlab|gl)[a-z_]{0,12}token)[0-9]", b"gltoken1"),
+        (r"(?:(?:cloudflare|cf)[a-z]{0,12}key|(?:gitlab|gl)[a-z_]{0,12}token)+[0-9]", b"gltoken1"),
     ],
 )
 def test_a_short_name_before_a_gap_is_found_wherever_it_stands(regex: str, word: bytes) -> None:

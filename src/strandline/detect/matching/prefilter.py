@@ -115,7 +115,7 @@ def plan(rule: Rule, number: int, whole: Node, limits: Limits) -> Probe | None:
 
 
 def unbounded(node: Node) -> Node:
-    """Return a tree that matches more: gaps close to its beginning, or to that of a choice in it, have no upper bound.
+    """Return a tree that matches more: gaps close to its beginning, in choices and repeats too, have no upper bound.
 
     Hyperscan 5.4.12 misses matches behind the first bytes of a text if such a gap is empty: `cfkey1` of
     `(?:cloudflare|cf)[a-z]{0,12}key[0-9]`. It looks back from the literal `key` by a bounded number of bytes.
@@ -131,6 +131,8 @@ def unbounded(node: Node) -> Node:
                 items[at], is_open = Repeat(item.item, 0, None), True
             case Alt(options=options) if not is_named:
                 items[at] = Alt(tuple(map(unbounded, options)))
+            case Repeat(item=inner, low=low, high=high) if not is_named:
+                items[at] = Repeat(unbounded(inner), low, high)
         if literal(item) >= LITERAL_MIN:
             break
     return Seq(tuple(items)) if isinstance(node, Seq) else items[0]
