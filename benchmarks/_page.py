@@ -25,11 +25,6 @@ SHORTFALLS = """
   appends of the eight that wait; and each time the committing thread gives up the interpreter's lock for the disk, it
   gets it back only after the producers that were woken. Two commits in flight, acknowledged in order, would overlap
   their fsyncs, as eight bare `writev` and `fdatasync` do.
-- **Half of a plain write.** Of the 85 µs that 1,000 records of 128 bytes take, 35 are the write, 25 the joining and
-  measuring of a thousand Python objects, 10 the checksum and the header, and the rest locks and the word to readers.
-  The peer is given its bytes joined; against `writev` of the same pieces the ratio is above 0.7.
-- **Half of a plain read.** Reading and checking each pass over the bytes once, which alone halves the speed of a copy
-  out of the page cache; reading ahead in a second thread wins back most of it, and 8 µs of Python per batch remain.
 - **A row of the ledger as dear at a million rows as at ten thousand.** Keys are digests, so ten thousand new ones fall
   on nearly as many pages of the index once it is large, and each page is written to the log whole: the plain INSERT
   grows more. On PostgreSQL the same shows in the look-up of the keys (13 to 35 ms for 10,000) and in the COPY itself.
