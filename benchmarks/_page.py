@@ -29,12 +29,12 @@ SHORTFALLS = """
   on nearly as many pages of the index once it is large, and each page is written to the log whole: the plain INSERT
   grows more. On PostgreSQL the same shows in the look-up of the keys (13 to 35 ms for 10,000) and in the COPY itself.
   A log-structured table would be flat; a B-tree of random keys is not.
-- **The whole scan as fast as Kingfisher on two cores.** The engine alone has 0.81 of Kingfisher's speed on one core: it had
-  1.16 before it read more forms of files (five times as many findings in code without planted secrets), and on other trees.
-  One pass of the prefilter over many files leaves one in twenty to be scanned alone. Of the processor time of a scan
-  without Spark, about 45 % is the engine, a quarter reading, hashing and identities, a tenth commits and a tenth plan
-  and settle. On Spark, each worker imports for half a second, and about two seconds go by in any first job. Kingfisher
-  keeps no ledger.
+- **The whole scan as fast as Kingfisher on two cores.** The engine alone has 0.81 of Kingfisher's speed on one core.
+  It had 1.16, on other trees, before it read more forms of files; it finds five times as much as then in code without
+  planted secrets. One pass of the prefilter over many files leaves one in twenty to be scanned alone. Of the
+  processor time of a scan without Spark, about 45 % is the engine, a quarter reading, hashing and identities, a tenth
+  commits and a tenth plan and settle. On Spark, each worker imports for half a second, and about two seconds go by in
+  any first job. Kingfisher keeps no ledger.
 - **A rescan 20 times faster.** Most of its half second is the listing: `find` with the same stat data takes 0.39 s of
   processor time for these 104,000 files, and the first scan became faster too. Listing in two processes would be next.
 - **Commits below 15 % of a run.** Looking became cheaper along with committing, so the share stayed. Two workers share
