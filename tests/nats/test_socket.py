@@ -14,6 +14,7 @@ import pytest
 from strandline.errors import Closed, FormatError
 from strandline.nats import JetStreamApi, NatsSocket, ReadPlan, stream_state
 from strandline.nats.cancellation import CancelToken
+from strandline.nats.deliveries import receive_deliveries
 from strandline.nats.errors import (
     AccessRefused,
     ConnectionDropped,
@@ -31,7 +32,7 @@ from strandline.nats.logins import Login
 from strandline.nats.push_consumer import PushConsumer
 from strandline.nats.settings import NatsSettings
 from strandline.nats.socket import _targets
-from strandline.wire import Ack, ProtocolViolation, format_ack, format_headers, format_msg
+from strandline.wire import Ack, ProtocolViolation, Times, format_ack, format_headers, format_msg
 from tests import identities_nats as identities
 from tests.ports import free_ports
 from tests.servers_nats import NatsServer, running_nats
@@ -407,7 +408,7 @@ def test_a_stream_of_deliveries_reads_the_same_wherever_it_is_split(
 ) -> None:
     if in_one_pass:
         monkeypatch.setattr("strandline.wire.deliveries.ROWS_MIN", 1)
-        monkeypatch.setattr("strandline.nats.push_consumer.PASS_BYTES_MIN", 1)
+        monkeypatch.setattr("strandline.nats.deliveries.PASS_BYTES_MIN", 1)
     monkeypatch.setattr("strandline.nats.receive_buffer.CAPACITY_BYTES", 256)
     expected = [
         (b"k1", 10, b"one"),
@@ -446,10 +447,34 @@ def test_numbers_that_do_not_follow_each_other_break_the_delivery(
 ) -> None:
     if in_one_pass:
         monkeypatch.setattr("strandline.wire.deliveries.ROWS_MIN", 1)
-        monkeypatch.setattr("strandline.nats.push_consumer.PASS_BYTES_MIN", 1)
+        monkeypatch.setattr("strandline.nats.deliveries.PASS_BYTES_MIN", 1)
     pair = socket.socketpair()
     with closing(pair[0]), closing(pair[1]), pytest.raises(DeliveryBroken):
         read_all(attached(pair), pair[1], [b"".join(broken)])
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("other_is_first", [False, True])
+def test_messages_of_another_subscription_are_dropped(rows: int, other_is_first: bool) -> None:
+    ours = b"".join(delivery(number, b"x" * 300) for number in range(1, rows + 1))
+    other = (
+        format_msg(
+            KEY + b"k1", 2, b"y" * 300, format_ack("KV_b", "d", Ack(1, 1, 1, 1_700_000_000_000_000_000, 0)).encode()
+        )
+        * rows
+    )
+    pair = socket.socketpair()
+    with closing(pair[0]), closing(pair[1]):
+        connection = attached(pair).connection
+        pair[1].sendall(other + ours if other_is_first else ours + other)
+        taken = receive_deliveries(connection, KEY, times=Times.NONE, timeout_s=PATIENCE_S, sid=1)
+        assert taken is not None
+        assert taken.delivered is not None
+        assert taken.delivered.sequences.tolist() == [10 * number for number in range(1, rows + 1)]
+        assert taken.follows(0)
+        assert not taken.others
+        pair[1].sendall(other)
+        assert receive_deliveries(connection, KEY, times=Times.NONE, timeout_s=0.0, sid=1) is None
 
 
 def test_bytes_that_are_no_protocol_end_the_connection_after_what_came_before() -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from strandline.errors import FormatError
 from strandline.nats.receive_buffer import ReceiveBuffer
+from strandline.nats.socket import NatsSocket
 from strandline.wire import (
     Ack,
     Frame,
@@ -25,8 +26,12 @@ from strandline.wire import (
     find_deliveries,
     parse_ack,
 )
+from strandline.wire.columns import Flags
 
 FEW = 100
+PASS_BYTES_MIN = 1 << 13
+"""Below this, reading frame by frame is as fast."""
+
 CONTROL = 100
 """The status of heartbeats and flow control."""
 
@@ -49,6 +54,18 @@ class Delivered:
     def __len__(self) -> int:
         return len(self.sequences)
 
+    def select(self, chosen: Flags) -> "Delivered":
+        """Return the chosen rows; what waited behind the last row is as before."""
+        rows = pa.array(chosen)
+        return Delivered(
+            self.subjects.filter(rows),
+            self.sequences[chosen],
+            self.payloads.filter(rows),
+            None if self.headers is None else self.headers.filter(rows),
+            None if self.times_ns is None else self.times_ns[chosen],
+            self.pending,
+        )
+
     def slice(self, start: int, stop: int) -> "Delivered":
         """Return the rows from `start` to before `stop`; those behind them are pending too."""
         count = max(stop - start, 0)
@@ -63,7 +80,7 @@ class Delivered:
 
 
 class Control(NamedTuple):
-    """What a consumer says beside messages: the last number it gave, and where it wants an answer."""
+    """What a push consumer says beside messages: the last number it gave, and where it wants an answer."""
 
     last_consumer: int = 0
     answer_to: tuple[bytes, ...] = ()
@@ -72,7 +89,7 @@ class Control(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A buffer's worth of deliveries: the columns (None if there are none), their numbers, and the controls.
+    """A buffer's worth of deliveries: the columns (None if there are none), their numbers, and the other messages.
 
     `is_unbroken` says that the consumer's numbers follow each other.
     """
@@ -81,26 +98,64 @@ class Taken(NamedTuple):
     first_number: int
     last_number: int
     is_unbroken: bool
-    control: Control | None
+    others: FrameBatch | None
+
+    def follows(self, number: int) -> bool:
+        """Tell whether the consumer's numbers go on after one without a gap."""
+        return self.is_unbroken and self.first_number == number + 1
 
 
-def take_pass(inbound: ReceiveBuffer, subject_prefix: bytes, *, times: Times) -> Taken | None:
+def receive_deliveries(
+    connection: NatsSocket,
+    subject_prefix: bytes,
+    *,
+    times: Times,
+    timeout_s: float,
+    linger_s: float = 0.0,
+    sid: int | None = None,
+) -> Taken | None:
+    """Take what has come, or what comes within a time; None if nothing does.
+
+    With `sid`, messages of other subscriptions are dropped.
+    """
+    inbound = connection.inbound
+    while True:
+        if inbound.is_promising:
+            taken = None
+            if inbound.size >= PASS_BYTES_MIN:
+                taken = take_pass(inbound, subject_prefix, times=times, sid=sid)
+            if taken is None and len(messages := _of(connection.take_messages(), sid)):
+                taken = take_messages(messages, subject_prefix, times=times)
+            if taken is not None:
+                return taken
+        if not connection.fill(timeout_s, linger_s=linger_s):
+            return None
+
+
+def _of(messages: FrameBatch, sid: int | None) -> FrameBatch:
+    if sid is None or not len(messages):
+        return messages
+    ours = messages.sids() == sid
+    return messages if ours.all() else messages.select(ours)
+
+
+def take_pass(inbound: ReceiveBuffer, subject_prefix: bytes, *, times: Times, sid: int | None = None) -> Taken | None:
     """Take a run of deliveries in one pass; None, and nothing is taken, if what has come is too little or unusual."""
     found = find_deliveries(inbound.data, inbound.size, inbound.limits, subject_prefix=subject_prefix, times=times)
-    if found is None:
+    if found is None or (sid is not None and found.sid != b"%d" % sid):
         return None
-    control = None
+    others = None
     if found.others:
-        others = _frames(inbound, found.others)
-        if others is None or others.acks(times=False).known.any():
+        frames = _frames(inbound, found.others)
+        if frames is None or frames.acks(times=False).known.any():
             return None
-        control = _control(others)
+        others = _of(frames, sid)
     inbound.drop_run(found.end)
     times_ns = None if found.timestamps_ns is None else found.timestamps_ns.view(np.int64)
     delivered = Delivered(
         found.subjects, found.stream_sequences, found.payloads, found.headers, times_ns, found.pending
     )
-    return _taken(delivered, found.consumer_sequences, control)
+    return _taken(delivered, found.consumer_sequences, others)
 
 
 def _frames(inbound: ReceiveBuffer, spans: list[tuple[int, int]]) -> FrameBatch | None:
@@ -119,13 +174,13 @@ def take_messages(messages: FrameBatch, subject_prefix: bytes, *, times: Times) 
         return _take_few(messages, subject_prefix, times=times is not Times.NONE)
     wanted = times.wanted(bool(messages.with_headers().any()))
     acks = messages.acks(times=wanted)
-    control = None
+    others = None
     if not acks.known.all():
-        control = _control(messages.select(~acks.known))
+        others = messages.select(~acks.known)
         messages = messages.select(acks.known)
         acks = messages.acks(times=wanted)
     if not len(messages):
-        return Taken(None, 0, 0, True, control)  # noqa: FBT003 - a row of a table
+        return Taken(None, 0, 0, True, others)  # noqa: FBT003 - a row of a table
     subjects = messages.subject_array()
     if subject_prefix:
         if not pc.all(pc.starts_with(subjects, pattern=subject_prefix)).as_py():
@@ -139,25 +194,25 @@ def take_messages(messages: FrameBatch, subject_prefix: bytes, *, times: Times) 
         acks.timestamp_ns.view(np.int64) if wanted else None,
         int(acks.pending[-1]),
     )
-    return _taken(delivered, acks.consumer_sequence, control)
+    return _taken(delivered, acks.consumer_sequence, others)
 
 
 def _take_few(messages: FrameBatch, subject_prefix: bytes, *, times: bool) -> Taken:
     """As `take_messages`, one by one: for few, that is faster."""
     skip = len(subject_prefix)
     rows: list[tuple[Ack, Frame]] = []
-    others: list[int] = []
+    unknown: list[int] = []
     for number, frame in enumerate(messages):
         ack = parse_ack(frame.reply)
         if ack is None:
-            others.append(number)
+            unknown.append(number)
         elif not frame.subject.startswith(subject_prefix):
             raise _foreign_subject()
         else:
             rows.append((ack, frame))
-    control = _control(messages.select(np.array(others))) if others else None
+    others = messages.select(np.array(unknown)) if unknown else None
     if not rows:
-        return Taken(None, 0, 0, True, control)  # noqa: FBT003 - a row of a table
+        return Taken(None, 0, 0, True, others)  # noqa: FBT003 - a row of a table
     headers = [bytes(frame.headers) for _, frame in rows]
     delivered = Delivered(
         pa.array([frame.subject[skip:] for _, frame in rows], pa.binary()),
@@ -167,19 +222,20 @@ def _take_few(messages: FrameBatch, subject_prefix: bytes, *, times: bool) -> Ta
         np.array([ack.timestamp_ns for ack, _ in rows], np.int64) if times else None,
         rows[-1][0].pending,
     )
-    return _taken(delivered, np.array([ack.consumer_sequence for ack, _ in rows], np.uint64), control)
+    return _taken(delivered, np.array([ack.consumer_sequence for ack, _ in rows], np.uint64), others)
 
 
 def _foreign_subject() -> FormatError:
     return FormatError("JetStream", "a delivered subject does not begin as all of the stream's do")
 
 
-def _taken(delivered: Delivered, numbers: NDArray[np.uint64], control: Control | None) -> Taken:
+def _taken(delivered: Delivered, numbers: NDArray[np.uint64], others: FrameBatch | None) -> Taken:
     is_unbroken = bool((np.diff(numbers) == 1).all())
-    return Taken(delivered, int(numbers[0]), int(numbers[-1]), is_unbroken, control)
+    return Taken(delivered, int(numbers[0]), int(numbers[-1]), is_unbroken, others)
 
 
-def _control(messages: FrameBatch) -> Control:
+def control_of(messages: FrameBatch) -> Control:
+    """Return what messages that are no deliveries say."""
     last, problem = 0, ""
     answers: list[bytes] = []
     for number, frame in enumerate(messages):

@@ -11,7 +11,7 @@ import time
 
 from strandline.errors import StrandlineError
 from strandline.nats.cancellation import CancelToken
-from strandline.nats.deliveries import Control, Delivered, Taken, take_messages, take_pass
+from strandline.nats.deliveries import Control, Delivered, control_of, receive_deliveries
 from strandline.nats.errors import DeliveryBroken
 from strandline.nats.jetstream import ConsumerSpec, JetStreamApi
 from strandline.nats.read_plan import ReadPlan
@@ -23,9 +23,6 @@ HEARTBEATS_MISSED = 3
 LINGER_S = 0.002
 MANY = 4096
 """So many that wait make it worth to wait for a larger piece of them."""
-
-PASS_BYTES_MIN = 1 << 13
-"""Below this, reading frame by frame is as fast."""
 
 FAREWELL_S = 2.0
 
@@ -64,35 +61,26 @@ class PushConsumer:
 
     def receive(self, timeout_s: float) -> Delivered | None:
         """Return the messages that come within a time, None if none do."""
-        taken = self._take(min(timeout_s, self._patience_s), LINGER_S if self.pending > MANY else 0.0)
+        began = time.monotonic()
+        taken = receive_deliveries(
+            self.connection,
+            self._prefix,
+            times=self._plan.times,
+            timeout_s=min(timeout_s, self._patience_s),
+            linger_s=LINGER_S if self.pending > MANY else 0.0,
+        )
         if taken is None:
+            self.have_waited(time.monotonic() - began)
             return None
+        self._silent_s = 0.0
         if taken.delivered is not None:
-            if not taken.is_unbroken or taken.first_number != self.number + 1:
+            if not taken.follows(self.number):
                 raise DeliveryBroken(f"message {self.number + 1} is missing")
             self.number = taken.last_number
             self.pending = taken.delivered.pending
-        if taken.control is not None:
-            self._heed(taken.control)
+        if taken.others is not None:
+            self._heed(control_of(taken.others))
         return taken.delivered
-
-    def _take(self, timeout_s: float, linger_s: float) -> Taken | None:
-        """Take what has come, or what comes within a time; None if nothing does."""
-        connection, plan, prefix = self.connection, self._plan, self._prefix
-        while True:
-            if connection.inbound.is_promising:
-                taken = None
-                if connection.inbound.size >= PASS_BYTES_MIN:
-                    taken = take_pass(connection.inbound, prefix, times=plan.times)
-                if taken is None and len(messages := connection.take_messages()):
-                    taken = take_messages(messages, prefix, times=plan.times)
-                if taken is not None:
-                    self._silent_s = 0.0
-                    return taken
-            began = time.monotonic()
-            if not connection.fill(timeout_s, linger_s=linger_s):
-                self.have_waited(time.monotonic() - began)
-                return None
 
     def have_waited(self, seconds: float) -> None:
         """Note that nothing came, and raise if that has been so for too long or has another reason.

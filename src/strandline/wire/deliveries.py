@@ -48,6 +48,7 @@ class DeliveryPass:
 
     `subjects` are without the prefix; `headers` is None if no frame has any. `pending` is how many messages waited
     behind the last of them, `others` are the spans of messages that are no deliveries, `end` is where the run ends.
+    All deliveries are of the subscription `sid`.
     """
 
     subjects: pa.BinaryArray
@@ -59,6 +60,7 @@ class DeliveryPass:
     pending: int
     others: list[tuple[int, int]]
     end: int
+    sid: bytes
 
     def __len__(self) -> int:
         return len(self.stream_sequences)
@@ -256,6 +258,7 @@ def _deliveries(
         _pending(data, int(framed.replies[chosen][-1])),
         others,
         int(framed.ends[-1]) + 2,
+        constant.split(b" ")[1],
     )
 
 

@@ -13,7 +13,7 @@ from strandline.spark.logs.ranges import resolve_range
 from strandline.spark.sink import Commit, commit_rows, stage
 from strandline.spark.streams import Target, read_stream
 from strandline.spark.streams import publisher as publisher_module
-from strandline.spark.streams.log import StreamLog, open_session, read_frames
+from strandline.spark.streams.log import StreamLog, open_session, read_messages
 from strandline.spark.streams.options import parse_publish_options
 from strandline.spark.streams.publisher import Publisher
 from strandline.spark.streams.sink import StreamSink
@@ -40,11 +40,11 @@ def test_a_range_goes_on_when_the_leader_is_killed(nats_cluster: NatsCluster, re
     options = batch_options(replicated)
     with open_session(options) as session:
         wanted = resolve_range(StreamLog(session, options), options)
-    frames = read_frames(options, wanted)
-    sequences = next(frames)[1].stream_sequence.tolist()
+    messages = read_messages(options, wanted)
+    sequences = next(messages).sequences.tolist()
     nats_cluster.leader_of(replicated.name).kill()
-    for _, acks in frames:
-        sequences += acks.stream_sequence.tolist()
+    for delivered in messages:
+        sequences += delivered.sequences.tolist()
     assert sequences == list(range(1, COUNT + 1))
 
 

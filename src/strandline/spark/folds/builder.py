@@ -39,8 +39,9 @@ from strandline.spark.errors import RecordsMissing, invalid_input
 from strandline.spark.folds.scope import first_cursor, options_of
 from strandline.spark.folds.shuffle import chunks, puts_of, read_cut, rows_of, write_cuts
 from strandline.spark.logs.ranges import resolve_range, split_range
-from strandline.spark.streams.log import ROWS_PER_PART, StreamLog, StreamRange, identity_of, open_session, read_frames
+from strandline.spark.streams.log import ROWS_PER_PART, StreamLog, StreamRange, identity_of, open_session, read_messages
 from strandline.spark.streams.options import StreamOptions
+from strandline.wire import Times
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -174,7 +175,8 @@ def stage_part(
     for batch in numbers:
         for part in batch.column(0).to_pylist():
             wanted, is_bucket = parts[part], options.target.kind == "bucket"
-            batches = (rows_of(*pair, wanted.prefix, is_bucket=is_bucket) for pair in read_frames(options, wanted))
+            messages = read_messages(options, wanted, Times.OF_HEADERS)
+            batches = (rows_of(delivered, wanted.prefix, is_bucket=is_bucket) for delivered in messages)
             rows = write_cuts(folder, part, chunks(batches), cuts)
             yield pa.RecordBatch.from_pydict({"part": [part], "rows": [rows]}, schema=_TASK)
 

@@ -16,9 +16,10 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from strandline.kv import UpdateKind
-from strandline.spark.streams.columns import deadlines_of, kinds_of
-from strandline.wire import FrameBatch, binary_spans
-from strandline.wire.acks import AckColumns
+from strandline.kv.nats.bucket_reader import kinds_of
+from strandline.nats.deliveries import Delivered
+from strandline.spark.streams.columns import deadlines_of, keys_of
+from strandline.wire import binary_spans
 
 ROWS = pa.schema(
     [
@@ -36,12 +37,12 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _MASKS = np.array([(1 << 8 * count) - 1 for count in range(_WORD + 1)], np.uint64)
 
 
-def rows_of(frames: FrameBatch, acks: AckColumns, prefix: str, *, is_bucket: bool) -> pa.RecordBatch:
+def rows_of(delivered: Delivered, prefix: str, *, is_bucket: bool) -> pa.RecordBatch:
     """Return messages as rows: of a bucket as it means them, of another stream each a put of its subject."""
-    keys = frames.subject_array(len(prefix))
-    kinds = kinds_of(frames) if is_bucket else np.zeros(len(frames), np.uint8)
-    deadlines = deadlines_of(frames, acks) if is_bucket else np.zeros(len(frames), np.uint64)
-    columns = [keys, acks.stream_sequence, kinds, frames.payload_array(), deadlines]
+    count = len(delivered)
+    kinds = kinds_of(delivered.headers, count) if is_bucket else np.zeros(count, np.uint8)
+    deadlines = deadlines_of(delivered) if is_bucket else np.zeros(count, np.uint64)
+    columns = [keys_of(delivered, len(prefix)), delivered.sequences, kinds, delivered.payloads, deadlines]
     return pa.RecordBatch.from_arrays(columns, schema=ROWS)
 
 

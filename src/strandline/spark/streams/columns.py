@@ -16,19 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.kv import UpdateKind
-from strandline.kv.nats.messages import (
-    KIND_OF_OPERATION,
-    KIND_OF_REASON,
-    MARKER_REASON,
-    OPERATION,
-    TTL,
-    deadline_ns,
-)
+from strandline.kv.nats.bucket_reader import kinds_of
+from strandline.kv.nats.messages import TTL, deadline_ns
+from strandline.nats.deliveries import Delivered
 from strandline.spark.errors import invalid_input
 from strandline.spark.logs.columns import MICROSECOND_NS, Columns
-from strandline.wire import FrameBatch, parse_headers
-from strandline.wire.acks import AckColumns
-from strandline.wire.columns import gather
+from strandline.wire import Times, binary_list, binary_spans, gather, parse_headers
 
 TIME = pa.timestamp("us", tz="UTC")
 HEADERS = pa.map_(pa.string(), pa.list_(pa.field("element", pa.string())))
@@ -73,42 +66,38 @@ DDL = {
 KINDS = ("put", "delete", "purge")
 PUT = int(UpdateKind.PUT)
 _KINDS = pa.array(KINDS)
-_MARKS = tuple(
-    (f"\n{header}: {text}\r".encode(), int(kind))
-    for header, kinds in ((MARKER_REASON, KIND_OF_REASON), (OPERATION, KIND_OF_OPERATION))
-    for text, kind in kinds.items()
-)
-"""Headers by which a message of a bucket takes its key away; the last that is there counts."""
 
 
-def project(frames: FrameBatch, acks: AckColumns, schema: pa.Schema, skip: int = 0) -> pa.RecordBatch:
+def times_for(schema: pa.Schema) -> Times:
+    """Return of which messages the columns of `schema` need the times."""
+    if "time" in schema.names:
+        return Times.ALL
+    return Times.OF_HEADERS if "expires" in schema.names else Times.NONE
+
+
+def project(delivered: Delivered, schema: pa.Schema, skip: int = 0) -> pa.RecordBatch:
     """Return messages with the columns of `schema`; a key is its subject without the first `skip` bytes."""
-    arrays = [_column(field, frames, acks, skip) for field in schema]
+    arrays = [_column(field, delivered, skip) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def kinds_of(frames: FrameBatch) -> "np.ndarray[tuple[int], np.dtype[np.uint8]]":
-    """Return the effect of each message of a bucket on its key: `PUT`, `DELETE` or `PURGE`."""
-    kinds = np.full(len(frames), PUT, np.uint8)
-    marked = np.flatnonzero(frames.with_headers())
-    if len(marked):
-        blocks = gather(frames.data, frames.column("header_start")[marked], frames.column("payload_start")[marked])
-        for text, kind in _MARKS:
-            kinds[marked[_having(blocks, text)]] = kind
-    return kinds
-
-
-def deadlines_of(frames: FrameBatch, acks: AckColumns) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
-    """Return when each value of a bucket expires by a time to live of its own, 0 for never."""
-    deadlines = np.zeros(len(frames), np.uint64)
-    marked = np.flatnonzero(frames.with_headers())
-    if len(marked):
-        blocks = gather(frames.data, frames.column("header_start")[marked], frames.column("payload_start")[marked])
-        found = _having(blocks, TTL.encode())
-        rows, times = marked[found], acks.timestamp_ns.view(np.int64)
-        for row, block in zip(rows.tolist(), blocks.filter(pa.array(found)).to_pylist(), strict=True):
-            deadlines[row] = deadline_ns(block, int(times[row]))
+def deadlines_of(delivered: Delivered) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
+    """Return when each value of a bucket expires by a time to live of its own, 0 for never; times are needed."""
+    deadlines = np.zeros(len(delivered), np.uint64)
+    if delivered.headers is not None and delivered.times_ns is not None:
+        rows = np.flatnonzero(_having(delivered.headers, TTL.encode()))
+        blocks = binary_list(delivered.headers.take(pa.array(rows)))
+        for row, block in zip(rows.tolist(), blocks, strict=True):
+            deadlines[row] = deadline_ns(block, int(delivered.times_ns[row]))
     return deadlines
+
+
+def keys_of(delivered: Delivered, skip: int) -> pa.BinaryArray:
+    """Return the subject of each message without its first `skip` bytes."""
+    if not skip:
+        return delivered.subjects
+    data, edges = binary_spans(delivered.subjects)
+    return gather(data, edges[:-1] + skip, edges[1:])
 
 
 def _having(blocks: pa.BinaryArray, text: bytes) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
@@ -116,27 +105,31 @@ def _having(blocks: pa.BinaryArray, text: bytes) -> "np.ndarray[tuple[int], np.d
     return found
 
 
-def _column(field: pa.Field, frames: FrameBatch, acks: AckColumns, skip: int) -> pa.Array:
+def _column(field: pa.Field, delivered: Delivered, skip: int) -> pa.Array:
     if field.name in ("sequence", "revision"):
-        return pa.array(acks.stream_sequence.view(np.int64))
+        return _numbers(delivered.sequences.view(np.int64), pa.int64())
     if field.name in ("subject", "key"):
-        return _text(frames.subject_array(skip), field.name)
+        return _text(keys_of(delivered, skip), field.name)
     if field.name == "time":
-        micros = acks.timestamp_ns.view(np.int64) // MICROSECOND_NS
-        return pa.Array.from_buffers(TIME, len(frames), [None, pa.py_buffer(micros)])
+        assert delivered.times_ns is not None, "times_for asks for them"  # noqa: S101
+        return _numbers(delivered.times_ns // MICROSECOND_NS, TIME)
     if field.name == "expires":
-        deadlines = deadlines_of(frames, acks).view(np.int64) // MICROSECOND_NS
+        deadlines = deadlines_of(delivered).view(np.int64) // MICROSECOND_NS
         return pa.array(deadlines, TIME, mask=deadlines == 0)
     if field.name == "data":
-        return frames.payload_array()
-    return _headers(frames, field.type) if field.name == "headers" else _of_kind(frames, field.name)
+        return delivered.payloads
+    return _headers(delivered, field.type) if field.name == "headers" else _of_kind(delivered, field.name)
 
 
-def _of_kind(frames: FrameBatch, name: str) -> pa.Array:
-    kinds = kinds_of(frames)
+def _numbers(values: "np.ndarray[tuple[int], np.dtype[np.int64]]", kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def _of_kind(delivered: Delivered, name: str) -> pa.Array:
+    kinds = kinds_of(delivered.headers, len(delivered))
     if name == "kind":
         return _KINDS.take(pa.array(kinds))
-    payloads = frames.payload_array()
+    payloads = delivered.payloads
     return pc.if_else(pa.array(kinds == PUT), payloads, None) if kinds.any() else payloads
 
 
@@ -149,15 +142,13 @@ def _text(column: pa.BinaryArray, what: str) -> pa.Array:
         ) from error
 
 
-def _headers(frames: FrameBatch, kind: pa.DataType) -> pa.Array:
-    with_headers = frames.with_headers()
-    if not with_headers.any():
-        return pa.nulls(len(frames), kind)
-    starts, ends = frames.column("header_start").tolist(), frames.column("payload_start").tolist()
+def _headers(delivered: Delivered, kind: pa.DataType) -> pa.Array:
+    if delivered.headers is None:
+        return pa.nulls(len(delivered), kind)
     rows: list[list[tuple[str, list[str]]] | None] = []
-    for start, end in zip(starts, ends, strict=True):
+    for block in binary_list(delivered.headers):
         lists: dict[str, list[str]] = {}
-        for name, value in parse_headers(frames.data[start:end]).pairs:
+        for name, value in parse_headers(block).pairs if block else ():
             lists.setdefault(name, []).append(value.encode(errors="surrogateescape").decode(errors="replace"))
-        rows.append(list(lists.items()) if end > start else None)
+        rows.append(list(lists.items()) if block else None)
     return pa.array(rows, kind)

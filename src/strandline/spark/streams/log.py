@@ -14,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from strandline.kv.nats.bucket_reader import kinds_of
 from strandline.kv.nats.layout import read_prefix
+from strandline.nats.deliveries import Delivered
 from strandline.nats.errors import ConnectionDropped
 from strandline.nats.settings import NatsSettings
 from strandline.nats.streams import StreamState
@@ -23,12 +25,11 @@ from strandline.spark.logs.columns import Columns, resized
 from strandline.spark.logs.options import ROWS_PER_BATCH, View
 from strandline.spark.logs.positions import PositionFormat
 from strandline.spark.logs.ranges import Bounds, Log, Range, resolve_range, tell_loss
-from strandline.spark.streams.columns import COLUMNS, PUT, kinds_of, project
+from strandline.spark.streams.columns import COLUMNS, PUT, keys_of, project, times_for
 from strandline.spark.streams.options import StreamOptions, Target
-from strandline.spark.streams.pull_consumer import Session, fetch, find_end, find_time, select
-from strandline.wire import FrameBatch
-from strandline.wire.acks import AckColumns
-from strandline.wire.columns import Flags
+from strandline.spark.streams.pull_consumer import Session, fetch, find_end, find_time
+from strandline.wire import Times
+from strandline.wire.columns import Flags, Words
 
 T = TypeVar("T")
 POSITIONS = PositionFormat("stream", ("stream", "created"), "sequence")
@@ -81,7 +82,8 @@ class StreamSource:
     def read(self, part: StreamRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield all messages of a range with the columns of `schema`."""
         skip = len(part.prefix)
-        batches = (project(frames, acks, schema, skip) for frames, acks in read_frames(self.options, part))
+        messages = read_messages(self.options, part, times_for(schema))
+        batches = (project(delivered, schema, skip) for delivered in messages)
         yield from resized(batches, self.options.rows_per_batch)
 
     def close(self) -> None:
@@ -181,17 +183,18 @@ def check_retention(state: StreamState, options: StreamOptions) -> None:
         )
 
 
-def read_frames(options: StreamOptions, wanted: StreamRange) -> Iterator[tuple[FrameBatch, AckColumns]]:
+def read_messages(options: StreamOptions, wanted: StreamRange, times: Times = Times.ALL) -> Iterator[Delivered]:
     """Yield the messages of a range as they came."""
     with open_session(options) as session:
         _check_identity(session.state(), options, wanted)
         if wanted.view == "latest":
-            yield from _latest(session, options, wanted)
+            yield from _latest(session, options, wanted, times)
         elif wanted.start < wanted.stop:
             seen = _Seen(wanted.start)
-            for frames, acks in fetch(session, wanted.start, wanted.stop - 1, options.subjects(wanted.prefix)):
-                seen.note(acks)
-                yield frames, acks
+            filters = options.subjects(wanted.prefix)
+            for delivered in fetch(session, wanted.start, wanted.stop - 1, filters, times=times):
+                seen.note(delivered.sequences)
+                yield delivered
             _check_complete(session.state(), options, wanted, seen)
 
 
@@ -202,11 +205,11 @@ class _Seen:
         self.missing = start
         self._has_gap = False
 
-    def note(self, acks: AckColumns) -> None:
+    def note(self, sequences: Words) -> None:
         if self._has_gap:
             return
-        wanted = np.arange(self.missing, self.missing + len(acks.known), dtype=np.uint64)
-        others = np.flatnonzero(acks.stream_sequence != wanted)
+        wanted = np.arange(self.missing, self.missing + len(sequences), dtype=np.uint64)
+        others = np.flatnonzero(sequences != wanted)
         self._has_gap = bool(len(others))
         self.missing += int(others[0]) if self._has_gap else len(wanted)
 
@@ -244,7 +247,7 @@ class _Listing:
     def expect(self, count: int) -> None:
         self.expected = count
 
-    def new_rows(self, keys: pa.Array, sequences: "np.ndarray[tuple[int], np.dtype[np.uint64]]") -> Flags:
+    def new_rows(self, keys: pa.Array, sequences: Words) -> Flags:
         """Tell which rows are of keys that were not told before."""
         is_late = sequences > self._last
         self.is_over = bool(is_late.any())
@@ -257,18 +260,20 @@ class _Listing:
         return chosen
 
 
-def _latest(session: Session, options: StreamOptions, wanted: StreamRange) -> Iterator[tuple[FrameBatch, AckColumns]]:
+def _latest(session: Session, options: StreamOptions, wanted: StreamRange, times: Times) -> Iterator[Delivered]:
     """Yield one message for each key that has a value."""
     state, skip, stop = session.state(), len(wanted.prefix), None
     listing = _Listing(state.last)
-    for frames, acks in fetch(session, None, None, options.subjects(wanted.prefix), listing.expect):
-        chosen = listing.new_rows(frames.subject_array(skip), acks.stream_sequence) & (kinds_of(frames) == PUT)
+    filters = options.subjects(wanted.prefix)
+    for delivered in fetch(session, None, None, filters, listing.expect, times=times):
+        chosen = listing.new_rows(keys_of(delivered, skip), delivered.sequences)
+        chosen &= kinds_of(delivered.headers, len(delivered)) == PUT
         if chosen.any():
-            yield (frames, acks) if chosen.all() else select(frames, acks, chosen)
+            yield delivered if chosen.all() else delivered.select(chosen)
         if listing.is_over and stop is None:
             with open_session(options) as other:
                 stop = other.state().last
-        if stop is not None and int(acks.stream_sequence[-1]) >= stop:
+        if stop is not None and int(delivered.sequences[-1]) >= stop:
             break
     with open_session(options) as other:
         _check_identity(other.state(), options, wanted)

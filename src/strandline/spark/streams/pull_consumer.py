@@ -1,4 +1,4 @@
-"""A pull consumer for each part of a stream: messages from one sequence to another as batches of frames, and counts.
+"""A pull consumer for each part of a stream: messages from one sequence to another as columns, and counts.
 
 A part of a stream is read so: a consumer is made that begins at the first sequence; batches are asked for, two at a
 time so that the server never waits; the consumer is deleted. The end is known by the message that carries it: it has
@@ -23,20 +23,21 @@ from typing import Any, Self
 import numpy as np
 
 from strandline.errors import StrandlineError
+from strandline.nats.deliveries import Delivered, Taken, receive_deliveries
 from strandline.nats.errors import ConnectionDropped, NoAnswer, ServerRefused, StreamNotFound, Unreachable
 from strandline.nats.jetstream import JetStreamApi
 from strandline.nats.settings import NatsSettings
 from strandline.nats.socket import NatsSocket, new_inbox
 from strandline.nats.streams import StreamState
 from strandline.spark.errors import invalid_input
-from strandline.wire import FrameBatch, format_pub
-from strandline.wire.acks import AckColumns
-from strandline.wire.columns import Flags
+from strandline.wire import FrameBatch, Times, format_pub
 
 FETCH_MESSAGES = 8_192
 FETCH_BYTES = 2 * 1024 * 1024
 """Two of these fit into the buffers of a connection, so that a slow reader never holds the server up."""
 FETCHES_AHEAD = 2
+LINGER_S = 0.002
+"""How long a piece of what comes is waited for while a whole batch is on its way: larger pieces cost less."""
 INACTIVE_NS = 300 * 1_000_000_000
 QUIET_S = 1.0
 """When nothing came for so long, the consumer is asked whether anything will."""
@@ -47,6 +48,7 @@ _ENDED = (404, 408, 409)
 _NS = 1_000_000_000
 _NEAR = 0.75
 """A search ends at an end with this share of the allowed messages."""
+_NOTHING = Taken(None, 0, 0, is_unbroken=True, others=None)
 _LOST = (ConnectionDropped, NoAnswer, Unreachable)
 
 
@@ -176,19 +178,22 @@ def fetch(
     last: int | None,
     filters: tuple[str, ...] = (),
     counted: Callable[[int], None] = lambda _: None,
-) -> Iterator[tuple[FrameBatch, AckColumns]]:
+    *,
+    times: Times = Times.ALL,
+) -> Iterator[Delivered]:
     """Yield the messages of a part; `start` None begins with the state, `last` None ends where nothing is pending.
 
-    `counted` is told how many messages the consumer has, from its start to the end of the stream.
+    Subjects are whole, and `times` says of which messages the times are read. `counted` is told how many messages the
+    consumer has, from its start to the end of the stream.
     """
     give_up = time.monotonic() + OUTAGE_S
     handed_out = 0
     while True:
         consumer = Consumer(session, start if not handed_out else handed_out + 1, filters)
         try:
-            for frames, acks in _fetch_all(consumer, last, counted):
-                yield frames, acks
-                handed_out = int(acks.stream_sequence[-1])
+            for delivered in _fetch_all(consumer, last, counted, times):
+                yield delivered
+                handed_out = int(delivered.sequences[-1])
                 give_up = time.monotonic() + OUTAGE_S
         except (ConsumerLost, *_LOST):
             # A listing of the last messages cannot resume in the middle: keys before it may have newer messages.
@@ -240,38 +245,32 @@ def _count_from(session: Session, start: int, filters: tuple[str, ...]) -> int:
     return count
 
 
-def select(messages: FrameBatch, acks: AckColumns, chosen: Flags) -> tuple[FrameBatch, AckColumns]:
-    """Return the messages that are chosen."""
-    known, *numbers = acks
-    return messages.select(chosen), AckColumns(known[chosen], *(column[chosen] for column in numbers))
-
-
 def _fetch_all(
-    consumer: Consumer, last: int | None, counted: Callable[[int], None]
-) -> Iterator[tuple[FrameBatch, AckColumns]]:
+    consumer: Consumer, last: int | None, counted: Callable[[int], None], times: Times
+) -> Iterator[Delivered]:
     count = consumer.create()
     counted(count)
     if not count:
         consumer.delete()
         return
-    requests = _Requests(consumer, last)
-    expected = 1
+    requests = _Requests(consumer, last, times)
+    number = 0
     try:
-        while (messages := requests.receive()) is not None:
-            if not len(messages):
+        while (taken := requests.receive()) is not None:
+            delivered = taken.delivered
+            if delivered is None:
                 requests.go_on(0)
                 continue
-            acks = messages.acks()
-            check_order(acks, expected)
-            expected += len(messages)
-            seen = int(acks.stream_sequence[-1])
-            is_over = not acks.pending[-1] or (last is not None and seen >= last)
+            check_order(taken, number)
+            number = taken.last_number
+            seen = int(delivered.sequences[-1])
+            is_over = not delivered.pending or (last is not None and seen >= last)
             if not is_over:
                 requests.go_on(seen)
             if last is not None and seen > last:
-                messages, acks = select(messages, acks, acks.stream_sequence <= last)
-            if len(messages):
-                yield messages, acks
+                delivered = delivered.slice(0, int(np.searchsorted(delivered.sequences, last, "right")))
+            if len(delivered):
+                yield delivered
             if is_over:
                 return
     finally:
@@ -279,19 +278,19 @@ def _fetch_all(
         consumer.delete()
 
 
-def check_order(acks: AckColumns, expected: int) -> None:
-    """Raise `ConsumerLost` unless the consumer's own count goes on without a gap."""
-    wanted = np.arange(expected, expected + len(acks.known), dtype=np.uint64)
-    if not acks.known.all() or not (acks.consumer_sequence == wanted).all():
-        raise ConsumerLost(f"messages from {expected} on did not come in order")
+def check_order(taken: Taken, number: int) -> None:
+    """Raise `ConsumerLost` unless the consumer's own count goes on after a number without a gap."""
+    if not taken.follows(number):
+        raise ConsumerLost(f"messages from {number + 1} on did not come in order")
 
 
 class _Requests:
     """Batches that were asked for and did not come yet; no more is asked for than the part has sequences left."""
 
-    def __init__(self, consumer: Consumer, last: int | None) -> None:
+    def __init__(self, consumer: Consumer, last: int | None, times: Times) -> None:
         self._consumer = consumer
         self._last = last
+        self._times = times
         self._socket = consumer.session.socket
         self._inbox = new_inbox()
         self._sid = self._socket.subscribe(f"{self._inbox}.*")
@@ -302,17 +301,22 @@ class _Requests:
         self._seen = (consumer.start or 1) - 1
         self._ask()
 
-    def receive(self) -> FrameBatch | None:
-        """Return messages, perhaps none; None if no more will come."""
-        batch = self._socket.receive(QUIET_S)
-        if not len(batch):
+    def receive(self) -> Taken | None:
+        """Return what came, perhaps no messages; None if no more will come."""
+        linger_s = LINGER_S if self._coming >= FETCH_MESSAGES else 0.0
+        taken = receive_deliveries(
+            self._socket, b"", times=self._times, timeout_s=QUIET_S, linger_s=linger_s, sid=self._sid
+        )
+        if taken is None:
             if not self._consumer.pending():
                 return None
             self._coming = 0
-        ours = batch.sids() == self._sid
-        messages = self._without_statuses(batch if ours.all() else batch.select(ours))
-        self._coming -= len(messages)
-        return messages
+            return _NOTHING
+        if taken.others is not None:
+            self._heed(taken.others)
+        if taken.delivered is not None:
+            self._coming -= len(taken.delivered)
+        return taken
 
     def go_on(self, seen: int) -> None:
         """Ask for more, after a sequence was seen."""
@@ -336,14 +340,10 @@ class _Requests:
             reply = f"{self._inbox}.{self._asked}".encode()
             self._socket.send(format_pub(self._next, json.dumps(request).encode(), reply))
 
-    def _without_statuses(self, batch: FrameBatch) -> FrameBatch:
-        """Return the messages alone: a message has its ack subject as reply, a status has none."""
-        statuses = batch.column("reply_end") == batch.column("reply_start")
-        if not statuses.any():
-            return batch
-        for number in np.flatnonzero(statuses).tolist():
-            told = batch.headers(number)
+    def _heed(self, others: FrameBatch) -> None:
+        """Note the requests that are over; a status has no ack subject as reply, and nothing else may come."""
+        for number in range(len(others)):
+            told = others.headers(number)
             if told.status not in _ENDED:
                 raise ConsumerLost(f"status {told.status}")
             self._coming -= int(told.get("Nats-Pending-Messages") or 0)
-        return batch.select(~statuses)

@@ -33,7 +33,7 @@ from strandline.spark.streams.options import PublishOptions
 from strandline.spark.streams.publisher import ID_HEADER, Publisher, check_messages, windows
 from strandline.spark.streams.pull_consumer import Session, fetch
 from strandline.spark.streams.sink_state import Entry, SinkStates, format_id_prefix, key_of
-from strandline.wire.columns import gather
+from strandline.wire import Times
 
 DUPLICATE_WINDOW_NS_MIN = 10 * 1_000_000_000
 _NS = 1_000_000_000
@@ -193,9 +193,9 @@ class StreamLog:
         found: set[int] = set()
         if state.last >= max(entry.first, state.first):
             with self._session.another() as connection:
-                for frames, _ in fetch(connection, entry.first, state.last):
-                    blocks = gather(frames.data, frames.column("header_start"), frames.column("payload_start"))
-                    found.update(_numbers(blocks, prefix))
+                for delivered in fetch(connection, entry.first, state.last, times=Times.NONE):
+                    if delivered.headers is not None:
+                        found.update(_numbers(delivered.headers, prefix))
         return found
 
     def _id_prefix(self, entry: Entry) -> str:
