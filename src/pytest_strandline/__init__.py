@@ -34,8 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def nats_server_settings() -> "ServerSettings":
     """Return the settings of servers; override it in a `conftest.py`."""
-    from strandline.broker.settings import ServerSettings  # noqa: PLC0415 - only for those who ask
-    from strandline.journal import WRITTEN  # noqa: PLC0415 - only for those who ask
+    from strandline.broker.settings import ServerSettings  # noqa: PLC0415 - loaded by tests that use the fixture
+    from strandline.journal import WRITTEN  # noqa: PLC0415 - loaded by tests that use the fixture
 
     return ServerSettings(port=0, durability=WRITTEN)
 
@@ -43,7 +43,7 @@ def nats_server_settings() -> "ServerSettings":
 @pytest.fixture
 def nats_server(request: pytest.FixtureRequest, nats_server_settings: "ServerSettings") -> Iterator[str]:
     """Give a test the URL of a fresh server, gone afterwards."""
-    from strandline.broker.embedded_server import running  # noqa: PLC0415 - only for those who ask
+    from strandline.broker.embedded_server import running  # noqa: PLC0415 - loaded by tests that use the fixture
 
     mark = request.node.get_closest_marker("nats_server")
     settings = nats_server_settings if mark is None else _changed(nats_server_settings, mark)
@@ -62,7 +62,7 @@ def _changed(settings: "ServerSettings", mark: pytest.Mark) -> "ServerSettings":
 @pytest.fixture(scope="session")
 def shared_nats_server(nats_server_settings: "ServerSettings") -> Iterator[str]:
     """Give all tests the URL of one server."""
-    from strandline.broker.embedded_server import running  # noqa: PLC0415 - only for those who ask
+    from strandline.broker.embedded_server import running  # noqa: PLC0415 - loaded by tests that use the fixture
 
     with running(nats_server_settings) as url:
         yield url

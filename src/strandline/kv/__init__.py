@@ -9,7 +9,7 @@ full twin: revisions, history, retention by count, bytes and age, time to live, 
 and faults on demand. `strandline.kv.nats` is the adapter for NATS servers. `strandline.testing.check_kv_store` tells
 whether a backend of your own keeps the contract.
 
-**Columns.** `UpdateBatch` is how many updates travel; one object per update is for those who ask for it.
+**Columns.** Updates travel as an `UpdateBatch`; iterating over it makes one object for each update.
 
 **Trade-offs.** A prefix is whole tokens, because that is what a server can filter by. Compare-and-swap is per key; no
 transaction spans several.

@@ -2,8 +2,8 @@
 
 Invariants: one thread at a time makes the steps of a replicator; a commit, a wake or the end of a pause has a step made
 by the next free thread. A replicator that waits for its store to come back holds no thread; where stores that do not
-answer hold all threads, another one is started for those who wait, and ends when it has nothing to do. One descriptor
-watches all logs, since a user has few of them. `close` gives all replicators together as long as one has.
+answer hold all threads, another one is started for waiting replicators, and ends when it has nothing to do. One
+descriptor watches all logs, since a user has few of them. `close` gives all replicators together as long as one has.
 """
 
 import heapq

@@ -1,7 +1,7 @@
 """Charts as SVG of our own: lines over time, bars, a map of shards, and points on a timeline.
 
 Invariants: pure functions of numbers and texts; texts are escaped; no style and no script is inside, so that the strict
-policy of the site holds (colours are classes); every chart has a text that says the same to those who do not see it.
+policy of the site holds (colours are classes); every chart has a text alternative with the same figures.
 """
 
 from collections.abc import Iterable, Sequence

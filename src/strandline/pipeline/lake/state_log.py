@@ -153,7 +153,7 @@ class StateLog:
                     return
                 self._catch_up()
 
-    # The fold, for those who hold the log.
+    # Reads of the folded values; callers hold the lock of the log.
 
     def get(self, key: bytes) -> Value | None:
         """Return the value of a key, or None."""

@@ -32,7 +32,7 @@ UPDATE shards SET status = %(status)s, fence = %(fence)s, deadline = %(deadline)
 WHERE tenant = %(tenant)s AND run_id = %(run)s AND shard_id = %(shard)s AND version = %(version)s
 
 -- name: take_shard
--- A shard that somebody is just changing is passed over: whoever claims takes another one rather than wait.
+-- A shard whose row is locked is skipped: a claim takes another shard rather than wait.
 UPDATE shards SET status = %(status)s, fence = %(fence)s, deadline = %(deadline)s, version = version + 1,
     record = %(record)s
 WHERE (tenant, run_id, shard_id) IN (

@@ -53,7 +53,7 @@ ON CONFLICT (tenant, policy, ovid) DO UPDATE SET
                  < (excluded.status >= 5, old.members_skipped, old.decodes_skipped, old.findings_dropped)
         ) AS choice (takes_new)
     ),
-    -- Who said so, as a unit: whoever said the most, last.
+    -- Run, shard, fence and times come from one row as a unit: the row of the highest status, of equals the one that finished last.
     (run_id, shard_id, fence, started_at, finished_at, error_code) = (
         SELECT
             CASE WHEN takes_new THEN excluded.run_id ELSE old.run_id END,

@@ -60,7 +60,7 @@ ON CONFLICT (scope, ovid) DO UPDATE SET
                  < (excluded.status >= 5, old.members_skipped, old.decodes_skipped, old.findings_dropped) AS takes_new
         )
     ),
-    -- Who said so, as a unit: whoever said the most, last.
+    -- Run, shard, fence and times come from one row as a unit: the row of the highest status, of equals the one that finished last.
     (run_id, shard_id, fence, started_at, finished_at, error_code) = (
         SELECT
             iif(takes_new, excluded.run_id, old.run_id),
