@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +36,18 @@ except MissingExtra as missing:
 """
     found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == extra
+
+
+def test_a_first_sweep_of_a_log_imports_no_pandas(tmp_path: Path) -> None:
+    """Which takes longer than reading a million keys."""
+    code = f"""
+import sys
+from strandline.fold import FoldBatch, FoldCursor, format_fold_cursor, open_fold
+from strandline.fold.watch.sweeper import Limits, scan
+store = open_fold({str(tmp_path / "prices.log")!r})
+batch = FoldBatch([b"a", b"b"], [b"1", b"2"], [(5).to_bytes(8), (9).to_bytes(8)])
+store.apply(batch, format_fold_cursor(FoldCursor(9)))
+print(scan(store, Limits(first=7, now_ns=1)).left, "pandas" in sys.modules)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (found.stdout, found.stderr) == ("[b'a'] False\n", "")

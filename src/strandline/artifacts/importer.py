@@ -217,7 +217,7 @@ def _make_of_runs(name: str, manifest: Manifest, open_file: OpenFile, made: Path
 def _checked_rows(name: str, manifest: Manifest, open_file: OpenFile, digest: FoldDigest) -> Iterator[PutColumns]:
     """Yield the rows of an artifact by key, none that a store would not take, and take them into the digest."""
     runs = manifest.runs.values()
-    for table in merged([read_run(files, open_file, name=name, rank=manifest.rank) for files in runs]):
+    for table in merged([read_run(files, open_file, name=name, rank=manifest.rank, is_hashed=True) for files in runs]):
         rows = rows_of(table)
         try:
             check_columns(rows)

@@ -16,11 +16,12 @@ from strandline.fold.columns import Numbers
 from strandline.fold.log_format import KEY_AT, PUT_OVERHEAD_BYTES
 from strandline.fold.log_rows import LENGTH_MASK, START_SHIFT
 from strandline.fold.records import FoldEntry, split_version
-from strandline.wire import binary_spans, gather
+from strandline.wire import binary_spans, gather, take_rows
 from strandline.wire.columns import words_at
 
 _U32 = struct.Struct("<I")
 _GATHERED_BYTES_MAX = 1 << 31
+_NONE = pa.nulls(0, pa.binary())
 _SMALL_BYTES = 16 * 1024
 """Pieces below this are joined, lest there be one for every small batch."""
 
@@ -74,7 +75,7 @@ class Chunks:
         if (order[1:] < order[:-1]).any():
             back = np.empty_like(order)
             back[order] = np.arange(len(order))
-            records = records.take(pa.array(back))
+            records = take_rows(records, back)
         data, offsets = binary_spans(records)
         return bytes(data[offsets[0] : offsets[-1]])
 
@@ -82,7 +83,7 @@ class Chunks:
         """Return the keys of many records; their spans ascend, and the keys are smaller than 2 GiB together."""
         starts = spans >> START_SHIFT
         borders = np.searchsorted(starts, [*self._starts, self.end])
-        found = [pa.array([], pa.binary())]
+        found = [_NONE]
         for number in np.flatnonzero(np.diff(borders)).tolist():
             first = starts[borders[number] : borders[number + 1]] - self._starts[number]
             part = self._parts[number]
@@ -90,18 +91,20 @@ class Chunks:
             found.append(_gathered(part, first + KEY_AT, first + KEY_AT + lengths))
         return pa.concat_arrays(found)
 
-    def versions(self, spans: Numbers) -> pa.BinaryArray:
-        """Return the stored versions of many puts; their spans ascend."""
+    def versions(self, spans: Numbers) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+        """Return the keys and the stored versions of many puts; their spans ascend."""
         starts, lengths = spans >> START_SHIFT, spans & LENGTH_MASK
         borders = np.searchsorted(starts, [*self._starts, self.end])
-        found = [pa.array([], pa.binary())]
+        keys, versions = [_NONE], [_NONE]
         for number in np.flatnonzero(np.diff(borders)).tolist():
             rows = slice(borders[number], borders[number + 1])
             first, part = starts[rows] - self._starts[number], self._parts[number]
-            values_at = first + PUT_OVERHEAD_BYTES + words_at(part, "<u2", first + (KEY_AT - 2)).astype(np.int64)  # type: ignore[arg-type]
-            versions_at = values_at + words_at(part, "<u4", values_at - 4).astype(np.int64)  # type: ignore[arg-type]
-            found.append(_gathered(part, versions_at + 1, first + lengths[rows]))
-        return pa.concat_arrays(found)
+            keys_at = first + KEY_AT
+            keys_end = keys_at + words_at(part, "<u2", keys_at - 2).astype(np.int64)  # type: ignore[arg-type]
+            versions_at = keys_end + 4 + words_at(part, "<u4", keys_end).astype(np.int64)  # type: ignore[arg-type]
+            keys.append(_gathered(part, keys_at, keys_end))
+            versions.append(_gathered(part, versions_at + 1, first + lengths[rows]))
+        return pa.concat_arrays(keys), pa.concat_arrays(versions)
 
     def frozen(self) -> "Chunks":
         """Return the bytes of this moment, which later ones are not added to; they share their memory."""

@@ -18,7 +18,7 @@ from strandline.fold.batches import FoldBatch
 from strandline.fold.columns import Hashes, Numbers, hash_rows, lengths_of
 from strandline.fold.log_rows import GONE, LENGTH_MASK, NO_ROWS, LogRows, Spans, sum_of_lengths
 from strandline.fold.records import prefix_end
-from strandline.wire import binary_list
+from strandline.wire import binary_array, binary_list, take_rows
 
 _FEW = 16
 """New keys are put in their places one by one while they are fewer than this part of all keys; else they are merged."""
@@ -79,7 +79,7 @@ class KeyIndex:
         marked = [(keys, (spans & np.uint64(GONE)).astype(np.bool_)) for keys, spans in runs]
         none = np.empty(0, np.uint64)
         deleted = np.concatenate(
-            [none, *(hash_rows(keys.filter(pa.array(gone))) for keys, gone in marked if gone.any())]
+            [none, *(hash_rows(take_rows(keys, np.flatnonzero(gone))) for keys, gone in marked if gone.any())]
         )
         for keys, gone in marked:
             for first in range(0, len(keys), _ROWS_LOOKED_AT):
@@ -244,6 +244,6 @@ def is_ascending(keys: pa.BinaryArray) -> bool:
 
 def _keys(batch: FoldBatch) -> pa.BinaryArray:
     puts = batch.put_columns
-    keys = pa.array(batch.puts.keys, pa.binary()) if puts is None else puts.keys
+    keys = binary_array(batch.puts.keys) if puts is None else puts.keys
     gone = batch.deletes.keys
-    return pa.concat_arrays([keys, pa.array(gone, pa.binary())]) if gone else keys
+    return pa.concat_arrays([keys, binary_array(gone)]) if gone else keys

@@ -52,8 +52,7 @@ class LogSnapshot:
         """Yield keys and versions of all rows, in the order of the log."""
         spans = self._ascending()
         for first in range(0, len(spans), _VERSION_ROWS):
-            rows = spans[first : first + _VERSION_ROWS]
-            yield self._chunks.keys(rows), self._chunks.versions(rows)
+            yield self._chunks.versions(spans[first : first + _VERSION_ROWS])
 
     def copy_to(self, folder: Path) -> None:
         """Write a compacted log."""

@@ -16,7 +16,7 @@ payload holds its whole buffer. A line of a client may end with LF alone, which 
 """
 
 from strandline.wire.acks import Ack, AckColumns, Times, format_ack, parse_ack, parse_acks
-from strandline.wire.columns import binary_array, binary_list, binary_spans, gather
+from strandline.wire.columns import binary_array, binary_list, binary_spans, gather, take_rows
 from strandline.wire.deliveries import DeliveryPass, find_deliveries
 from strandline.wire.errors import (
     InvalidSubject,
@@ -105,5 +105,6 @@ __all__ = [
     "pattern_covers",
     "patterns_overlap",
     "subject_matches",
+    "take_rows",
     "validate_subject",
 ]

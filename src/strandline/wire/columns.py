@@ -49,10 +49,16 @@ def gather(data: bytes | bytearray | memoryview, starts: Spans, ends: Spans) -> 
     offsets[1::2] = ends
     offsets[-1] = ends[-1] if count else 0
     spans = pa.Array.from_buffers(pa.binary(), 2 * count, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    every_second = pa.py_buffer(np.arange(0, 2 * count, 2, dtype=np.int32))
+    return take_rows(spans, np.arange(0, 2 * count, 2, dtype=np.int32))
+
+
+def take_rows(array: pa.BinaryArray, rows: Spans) -> pa.BinaryArray:
+    """Return some rows of a column, in any order; every number has to be one of its rows."""
+    kind = pa.int32() if rows.dtype.itemsize == np.dtype(np.int32).itemsize else pa.int64()
+    numbers = pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(rows)])
     # `Array.take` imports all of `pyarrow.compute`, and `pa.array` of an ndarray pandas: a loop stands still for both.
-    taken = call_function("take", [spans, pa.Array.from_buffers(pa.int32(), count, [None, every_second])], _UNCHECKED)
-    assert isinstance(taken, pa.BinaryArray)  # noqa: S101 - as the spans are
+    taken = call_function("take", [array, numbers], _UNCHECKED)
+    assert isinstance(taken, pa.BinaryArray)  # noqa: S101 - as the column is
     return taken
 
 

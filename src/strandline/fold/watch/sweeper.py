@@ -26,7 +26,7 @@ from strandline.kv import UpdateBatch, UpdateKind
 from strandline.kv.entries import REVISION_BYTES, REVISION_MAX
 from strandline.protocol import fold_modes
 from strandline.protocol.fold_modes import FoldMode
-from strandline.wire import binary_list
+from strandline.wire import binary_array, binary_list, take_rows
 
 WINDOW_ROWS = 65_536
 PAUSE_FACTOR = 10.0
@@ -62,7 +62,7 @@ class Window:
         """Add later updates; a scan finds those above the bound."""
         rows = np.flatnonzero((numbers > 0) & (numbers <= max(self.bound, 0)))
         if len(rows):
-            for row in zip(numbers[rows].tolist(), binary_list(keys.take(pa.array(rows))), strict=True):
+            for row in zip(numbers[rows].tolist(), binary_list(take_rows(keys, rows)), strict=True):
                 heapq.heappush(self._rows, row)
             self._trim()
 
@@ -154,7 +154,7 @@ class Sweeper:
 
     def put_back(self, keys: Sequence[bytes], limits: Limits) -> None:
         """Keep expired keys that the bucket still has as candidates of the next observation."""
-        self._deadlines.add(np.full(len(keys), limits.now_ns + 1, np.uint64), pa.array(keys, pa.binary()))
+        self._deadlines.add(np.full(len(keys), limits.now_ns + 1, np.uint64), binary_array(keys))
 
     def swept(self, limits: Limits) -> None:
         """Note that no entry is left below some limits."""
@@ -176,7 +176,7 @@ def scan(fold: FoldReader, limits: Limits) -> Scanned:
             numbers, expiries = numbers_of(versions)
             gone = ((numbers > 0) & (numbers < limits.first)) | ((expiries > 0) & (expiries <= limits.now_ns))
             if gone.any():
-                left += binary_list(keys.filter(pa.array(gone)))
+                left += binary_list(take_rows(keys, np.flatnonzero(gone)))
             revisions.add(np.where(gone, 0, numbers), keys)
             deadlines.add(np.where(gone, 0, expiries), keys)
     return Scanned(left, revisions.rows(), deadlines.rows(), parse_fold_cursor(cursor).revision)
@@ -195,7 +195,7 @@ class _Smallest:
         rows = np.flatnonzero((numbers > 0) & (numbers <= self._cut))
         if len(rows):
             self._numbers.append(numbers[rows])
-            self._keys.append(keys.take(pa.array(rows)))
+            self._keys.append(take_rows(keys, rows))
             self._count += len(rows)
         if self._count > 2 * WINDOW_ROWS:
             self._trim()
@@ -206,7 +206,7 @@ class _Smallest:
             return []
         (numbers,), (keys,) = self._numbers, self._keys
         order = np.argsort(numbers, kind="stable")
-        return list(zip(numbers[order].tolist(), binary_list(keys.take(pa.array(order))), strict=True))
+        return list(zip(numbers[order].tolist(), binary_list(take_rows(keys, order)), strict=True))
 
     def _trim(self) -> None:
         """Keep the smallest in one piece."""
@@ -215,7 +215,7 @@ class _Smallest:
         numbers, keys = np.concatenate(self._numbers), pa.concat_arrays(self._keys)
         if self._count > WINDOW_ROWS:
             chosen = np.argpartition(numbers, WINDOW_ROWS - 1)[:WINDOW_ROWS]
-            numbers, keys = numbers[chosen], keys.take(pa.array(chosen))
+            numbers, keys = numbers[chosen], take_rows(keys, chosen)
             self._cut = int(numbers.max())
         self._numbers, self._keys, self._count = [numbers], [keys], len(numbers)
 
