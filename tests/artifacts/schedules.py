@@ -4,13 +4,21 @@ Invariants: everything follows from the seed. Each operation of a process goes t
 which it may crash before any request, and others may act first: publish, remove, write, or move clocks. After every
 operation the pointer has not moved back and names what is there; what a newcomer makes of it is the truth of its
 cursor. At the end, without faults, the fleet publishes, and a newcomer has the whole truth.
+
+A schedule has one thread (`in_one_thread`): what production gives to threads is done where it is given, in order. Its
+files are not synced, for no power is lost here; tests of kills have real threads, loops and syncs.
 """
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+import os
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import closing, contextmanager
 from pathlib import Path
 from random import Random
+from typing import Any, ParamSpec, Self, TypeVar
+
+import pytest
 
 from strandline.artifacts import (
     ExportLease,
@@ -22,10 +30,12 @@ from strandline.artifacts import (
     PublishedArtifacts,
     bootstrap_fold,
     export_logical,
+    importer,
     run_export_round,
     take_snapshot,
+    transfers,
 )
-from strandline.artifacts.layout import format_file_key
+from strandline.artifacts.layout import Pointer, format_file_key
 from strandline.artifacts.staging import remove_tree
 from strandline.clock import ManualClock
 from strandline.fold import MemoryStore, open_fold, parse_fold_cursor
@@ -39,10 +49,59 @@ EXPECTED = (StoreUnavailable, WriteUnknown, PointerContended, FileNotFoundError)
 """What a process may be told; each is tried again by a later operation."""
 OPERATIONS = 14
 NESTED_MAX = 2
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Crashed(BaseException):
     """The process of a view is gone; no handler of errors may go on."""
+
+
+class _NoThreads:
+    """An executor that does at once what it is given; as in a pool, an error waits for who asks for the result."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(work(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - a pool keeps a crash too
+            done.set_exception(error)
+        return done
+
+
+async def _at_once(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    return work(*args, **kwargs)
+
+
+@contextmanager
+def _not_ahead(items: Iterable[T]) -> Iterator[Iterator[T]]:
+    yield iter(items)
+
+
+def in_one_thread(patch: pytest.MonkeyPatch) -> None:
+    """Have no threads and no syncs, so that a seed is a schedule, and a quick one."""
+    patch.setattr(transfers, "ThreadPoolExecutor", _NoThreads)
+    patch.setattr(importer, "read_ahead", _not_ahead)
+    patch.setattr(asyncio, "to_thread", _at_once)
+    patch.setattr(os, "fsync", lambda _: None)
+    patch.setattr(os, "fdatasync", lambda _: None)
+
+
+def _ran(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of what waits for nothing; it needs no loop."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("something waited in a schedule without threads")
 
 
 class Schedule:
@@ -61,6 +120,7 @@ class Schedule:
         self._paths = 0
         self._depth = 0
         self._rank = -1
+        self._checked: tuple[Pointer, Manifest] | None = None
         self.done: list[str] = []
 
     def run(self) -> None:
@@ -148,8 +208,7 @@ class Schedule:
         lease = ExportLease(ObjectCell(artifacts.objects), f"node-{index}", ttl_s=TTL_S, clock=self._clocks[index])
         self._paths += 1
         folder = self._folder / f"round-{self._paths}"
-        with ThreadPoolExecutor(1) as thread:  # a round may be between two requests of another
-            thread.submit(lambda: asyncio.run(run_export_round(lease, export_to, artifacts, folder))).result()
+        _ran(run_export_round(lease, export_to, artifacts, folder))
 
     def _hold(self) -> None:
         """Export now, for a publication that comes much later."""
@@ -194,7 +253,10 @@ class Schedule:
             return
         assert pointer.rank >= self._rank
         self._rank = pointer.rank
-        for file in artifacts.newest().files:
+        if self._checked is None or self._checked[0] != pointer:
+            self._checked = pointer, artifacts.newest()
+        assert self._memory.head(pointer.manifest_key) is not None
+        for file in self._checked[1].files:
             assert self._memory.head(format_file_key(file)) is not None
 
 
@@ -203,6 +265,7 @@ def run_schedule(seed: int, folder: Path) -> None:
     schedule = Schedule(seed, folder)
     try:
         schedule.run()
+        remove_tree(folder)
     except BaseException as error:
         again = f"run again: STRANDLINE_SCHEDULE={seed} pytest tests/artifacts/test_schedules.py -k stays_right"
         error.add_note("\n".join([*schedule.done, again]))

@@ -97,8 +97,12 @@ class Manifest:
 
 def format_manifest(manifest: Manifest) -> bytes:
     """Return a manifest's bytes."""
+    return json.dumps(_shown(manifest), indent=1).encode() + b"\n"
+
+
+def _shown(manifest: Manifest) -> dict[str, Any]:
     cursor = manifest.fold_cursor
-    fields = {
+    return {
         "schema": SCHEMA,
         "form": manifest.form.value,
         "backend": manifest.backend,
@@ -113,7 +117,6 @@ def format_manifest(manifest: Manifest) -> bytes:
         "created_unix": manifest.created_unix,
         "files": [_shown_file(file) for file in manifest.files],
     }
-    return json.dumps(fields, indent=1).encode() + b"\n"
 
 
 def manifest_hash(data: bytes) -> str:
@@ -155,7 +158,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
         found["created_unix"],
         files,
     )
-    if json.loads(format_manifest(manifest)) != found:
+    if _shown(manifest) != found:
         problem = f"revision, identity, scope or mode are not those of its cursor, at revision {fold_cursor.revision}"
         raise ArtifactInvalid(path, Refusal.CURSOR_MISMATCH, problem)
     return manifest
