@@ -116,6 +116,25 @@ def test_a_rule_without_a_literal_is_looked_for_around_its_keywords() -> None:
     assert not windows_of(rules, b"mailchimp: nothing like it")
 
 
+@pytest.mark.parametrize(
+    ("regex", "keywords", "is_worded"),
+    [
+        (r"(?:cohere|co)[\w.-]{0,40}api[\w.-]{0,20}[0-9a-f]{40}", ("cohere",), True),
+        (r"(?:cohere|co)[\w.-]{0,40}api[\w.-]{0,20}[0-9a-f]{40}", ("cohere", "co_"), False),
+        (r"(?:cohere|co)[\w.-]{0,40}api[\w.-]{0,900}[0-9a-f]{40}", ("cohere",), False),
+        (r"cohere[\w.-]{0,40}api[\w.-]{0,20}[0-9a-f]{40}", ("cohere",), False),
+        (r"(?:cohere|co)[\w.-]{0,40}api[\w.-]{0,20}[0-9a-f]{40}", (), False),
+    ],
+)
+def test_a_rule_of_short_literals_is_looked_for_by_keywords_that_are_twice_as_long(
+    regex: str, keywords: tuple[str, ...], is_worded: bool
+) -> None:
+    rules = [Rule("cohere", regex, keywords=keywords)]
+    assert Prefilter(rules, LIMITS).layout.worded == ({0} if is_worded else set())
+    text = b"# api\nco_api_key = nothing\ncohere_api_" + b"0123456789" * 4
+    assert windows_of(rules, text)[0][0][0] == 0
+
+
 @pytest.mark.parametrize("huge", ["(?:a[bc]{1,900}d[ef]{1,900}g){50,900}token", r"\b\Btoken[a-z]{4}"])
 def test_a_rule_that_is_too_much_falls_back_and_says_so(huge: str) -> None:
     with_word = Prefilter([Rule("worded", huge, keywords=("token",))], LIMITS)

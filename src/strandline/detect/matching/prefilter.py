@@ -40,6 +40,7 @@ from strandline.detect.rules.rule import Rule, parse_regex
 CHUNK_BYTES = 512 * KIB
 LITERAL_MIN = 3
 GAP_MIN, OPEN_MIN = 256, 96
+_WORDED_WIDTH_MAX = 256
 SIZE_MAX = 4_000
 """Beyond this many states hyperscan takes minutes to refuse an expression."""
 _ESCAPES = rb"[0-9A-Za-z+/=:]\\/[0-9A-Za-z+/\\]|\\u00[2-7][0-9A-Fa-f]|\\x22|&quot;|&#(?:3[49]|47|61|x2[27Ff]|x3[Dd]);"
@@ -107,11 +108,26 @@ def plan(rule: Rule, number: int, whole: Node, limits: Limits) -> Probe | None:
     head = trimmed_tail(cut_at_gap(joinable(whole)))
     core = trimmed_head(head)
     least, _ = width(core)
-    if not least or (literal(core) < LITERAL_MIN and rule.keywords and min(map(len, rule.keywords)) >= LITERAL_MIN):
+    if not least or _keywords_tell_more(rule, core, whole):
         return None
     after = _capped(width(whole)[1], limits) - min(least, limits.match_bytes_max)
     expression = to_hyperscan(loosened(unbounded(core)))
     return Probe(expression, (number,), _capped(width(head)[1], limits), after, size(core))
+
+
+def _keywords_tell_more(rule: Rule, core: Node, whole: Node) -> bool:
+    """Return whether the keywords of a rule stand in fewer places than the literals of its expression.
+
+    A short literal is in most files, and each place of it starts an automaton; a word twice as long is rare. Windows
+    of keywords all have the reach of the widest rule, so a wide one keeps its expression.
+    """
+    if not rule.keywords:
+        return False
+    shortest, known = min(map(len, rule.keywords)), literal(core)
+    if known < LITERAL_MIN:
+        return shortest >= LITERAL_MIN
+    most = width(whole)[1]
+    return known == LITERAL_MIN and shortest >= 2 * LITERAL_MIN and most is not None and most <= _WORDED_WIDTH_MAX
 
 
 def unbounded(node: Node) -> Node:
