@@ -91,3 +91,29 @@ def test_pandas_is_there_for_whoever_asks_for_it_after_pyarrow_did_not_find_it(t
         "import pandas; assert pandas.Series([1]).sum() == 1\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+
+
+THREADS = """
+import os, sys
+from strandline.cli.entry import main
+sys.argv = ["strandline", "--version"]
+try:
+    main()
+except SystemExit:
+    import numpy
+print(len(os.listdir("/proc/self/task")))
+"""
+
+
+def test_numpy_starts_no_threads() -> None:
+    ran = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "1"
+
+
+def test_a_scan_of_files_imports_no_client_of_other_sources(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree" / "a.txt").write_text("nothing")
+    modules = imported(tmp_path, "scan", "tree", "--state", "state")
+    assert "strandline.scan.sources.files" in modules
+    clients = {"http.client", "ssl", "xml.parsers.expat", "pyarrow.dataset", "pyarrow.fs", "pyarrow.parquet"}
+    assert not modules & {*clients, "strandline.objects", "strandline.nats", "strandline.scan.sources.registry"}

@@ -54,11 +54,12 @@ def test_late_versions_are_read_back_for_the_same_stat_data_alone(
 NUMBERS = st.integers(0, 2**31)
 TEXTS = st.lists(st.text(), max_size=3).map(tuple)
 REACHES = st.lists(st.builds(Reach, st.lists(NUMBERS, max_size=3).map(tuple), NUMBERS, NUMBERS), max_size=3).map(tuple)
+FIXED = st.lists(st.tuples(st.text(max_size=8), st.binary(max_size=8)), max_size=3).map(tuple)
 CHECKS = st.lists(st.tuples(NUMBERS, st.binary(max_size=8)), max_size=3).map(tuple)
 LAYOUTS = st.builds(Layout, REACHES, st.lists(NUMBERS, max_size=3).map(tuple), st.frozensets(NUMBERS), TEXTS)
 
 
-@given(st.builds(SavedEngine, st.binary(), st.binary(), LAYOUTS, TEXTS, st.binary(), CHECKS), st.data())
+@given(st.builds(SavedEngine, st.binary(), st.binary(), LAYOUTS, TEXTS, st.binary(), CHECKS, FIXED), st.data())
 def test_a_cached_engine_is_read_back_whole_or_not_at_all(saved: SavedEngine, data: st.DataObject) -> None:
     written = format_saved(saved)
     assert parse_saved(written) == saved

@@ -5,6 +5,7 @@ before differs.
 """
 
 import gc
+import os
 import sys
 
 from strandline.cli.exit_codes import report
@@ -15,6 +16,7 @@ EXIT_INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line of this process and leave with its exit code."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy starts a thread for each core, and no algebra is done
     gc.disable()  # imported modules hold no garbage; the collector starts again before a command runs
     if sys.argv[1:2] != ["serve"]:
         from strandline.cli.app import main as run_commands  # noqa: PLC0415 - typer takes a tenth of a second

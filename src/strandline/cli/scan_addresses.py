@@ -1,6 +1,7 @@
 """Sources that an argument of `strandline scan` names by an address instead of a path: `s3://bucket/prefix`, `-`.
 
-Invariant: an argument that is the path of a file is none of these, whatever its name.
+Invariant: an argument that is the path of a file is none of these, whatever its name. A kind of source is imported when
+an argument names it: clients of stores and registries take longer to import than a small scan runs.
 """
 
 from collections.abc import Sequence
@@ -9,16 +10,9 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from strandline.errors import InvalidInput
+from strandline.scan import sources
 from strandline.scan.path_globs import PathGlobs
-from strandline.scan.sources import (
-    ExportSource,
-    ImageSource,
-    ObjectSource,
-    Source,
-    SqliteSource,
-    StdinSource,
-    StreamSource,
-)
+from strandline.scan.sources import Source
 
 STDIN = "-"
 _BUCKETS = ("s3://", "gs://", "az://", "memory://")
@@ -71,9 +65,9 @@ def source_at(argument: str | Path, options: AddressOptions) -> Source | None:  
     """Return the source of an address; None for a path."""
     text = str(argument)
     if text == STDIN:
-        return StdinSource.named(options.stdin_name)
+        return sources.StdinSource.named(options.stdin_name)
     if text.startswith(_BUCKETS):
-        return ObjectSource.at(
+        return sources.ObjectSource.at(
             text,
             name=options.name,
             excludes=options.excludes,
@@ -81,15 +75,15 @@ def source_at(argument: str | Path, options: AddressOptions) -> Source | None:  
             inventory=options.inventory,
         )
     if text.startswith(_IMAGES) and not Path(text).exists():
-        return ImageSource.at(
+        return sources.ImageSource.at(
             text, platform=options.platform, name=options.name, excludes=options.excludes, size_max=options.size_max
         )
     if text.startswith(("sqlite:", "replica:")) and not Path(text).exists():
-        return SqliteSource.at(
+        return sources.SqliteSource.at(
             text, name=options.name, excludes=options.excludes, leave_out=options.leave_out, size_max=options.size_max
         )
     if text.startswith(_EXPORTS) and not Path(text).exists():
-        return ExportSource.at(text, name=options.name, excludes=options.excludes, size_max=options.size_max)
+        return sources.ExportSource.at(text, name=options.name, excludes=options.excludes, size_max=options.size_max)
     if text.startswith(("nats://", "tls://")):
-        return StreamSource.at(text, name=options.name)
+        return sources.StreamSource.at(text, name=options.name)
     return None

@@ -1,6 +1,7 @@
 """The sources of `strandline scan`, from its arguments: paths, repositories, tables and journals.
 
-Invariant: arguments without a source, and arguments that exclude each other, are errors before anything is created.
+Invariant: arguments without a source, and arguments that exclude each other, are errors before anything is created. A
+kind of source is imported when an argument names it.
 """
 
 from collections.abc import Sequence
@@ -10,8 +11,9 @@ from pathlib import Path
 from strandline.cli.scan_addresses import AddressOptions, check_addresses, path_of, source_at
 from strandline.detect.locations import shown
 from strandline.errors import InvalidInput
+from strandline.scan import sources
 from strandline.scan.path_globs import PathGlobs, parse_globs
-from strandline.scan.sources import SIZE_MAX, FileSource, GitSource, JournalSource, Source, TableSource
+from strandline.scan.sources import SIZE_MAX, FileSource, Source
 from strandline.scan.sources.git_mirrors import mirrored, remote_at
 from strandline.scan.sources.git_urls import is_git_url, without_login
 
@@ -65,10 +67,10 @@ def sources_of(chosen: Chosen, state_folder: Path | None) -> tuple[Source, ...]:
     leave_out = () if state_folder is None else (state_folder,)
     files = _repositories(chosen, excludes) if is_git else _files(chosen, excludes, leave_out)
     tables = [
-        TableSource.at(table, key=chosen.table_key, name=chosen.name, excludes=excludes, leave_out=leave_out)
+        sources.TableSource.at(table, key=chosen.table_key, name=chosen.name, excludes=excludes, leave_out=leave_out)
         for table in chosen.tables
     ]
-    journals = [JournalSource.at(path, name=chosen.name) for path in chosen.journals]
+    journals = [sources.JournalSource.at(path, name=chosen.name) for path in chosen.journals]
     return (*files, *tables, *journals)
 
 
@@ -96,10 +98,10 @@ def repository_source(chosen: Chosen, address: str, name: str, state_folder: Pat
     return source
 
 
-def journal_to_follow(sources: tuple[Source, ...]) -> JournalSource:
+def journal_to_follow(given: tuple[Source, ...]) -> "sources.JournalSource":
     """Return the journal to follow; any other source is an error."""
-    (source, *others) = sources
-    if others or not isinstance(source, JournalSource):
+    (source, *others) = given
+    if others or not isinstance(source, sources.JournalSource):
         raise InvalidInput(
             "--follow takes one journal and no other source", hint="strandline scan --journal PATH --follow"
         )
@@ -133,7 +135,7 @@ def _repositories(chosen: Chosen, excludes: PathGlobs) -> list[Source]:
 def _repository(path: str | Path, chosen: Chosen, excludes: PathGlobs) -> Source:
     """Return the history of a repository in a folder, or of the mirror of a remote one."""
     remote = remote_at(str(path), chosen.depth) if is_git_url(str(path)) else None
-    return GitSource.at(
+    return sources.GitSource.at(
         path_of(path) if remote is None else mirrored(remote),
         since=chosen.since,
         staged=chosen.staged,

@@ -15,6 +15,7 @@ from strandline.detect.expressions.linear import Exhausted, Work
 from strandline.detect.frames import Frame, Span
 from strandline.detect.limits import Limits
 from strandline.detect.matching.allowlists import CompiledAllowlist, comment_on
+from strandline.detect.matching.databases import dumped_fixed, keep_fixed
 from strandline.detect.matching.matcher import Hit, Matcher
 from strandline.detect.matching.named_files import NamedFiles
 from strandline.detect.matching.prefilter import Matches, Prefilter, Sweep
@@ -48,9 +49,11 @@ class Engine:
         self._key = key
         self._maker = maker_of(self.policy.hash)
         known = saved if saved is not None and saved.maker == self._maker else None
+        keep_fixed(known.fixed if known else ())
         self._shared = tuple(CompiledAllowlist(allowlist) for allowlist in rules.allowlists)
         self._for_files = [allowlist for allowlist in self._shared if allowlist.is_for_files]
         self._matchers: dict[int, Matcher] = {}
+        self._known_slow = frozenset(known.slow_rules) if known else None
         numbers = range(len(rules.rules))
         self._named_numbers = [number for number in numbers if rules.rules[number].is_for_named_files]
         self._for_paths = [self._matcher(number) for number in numbers if rules.rules[number].regex is None]
@@ -67,7 +70,9 @@ class Engine:
         """Return the matcher of a rule; threads that make one at once make the same."""
         matcher = self._matchers.get(number)
         if matcher is None:
-            matcher = Matcher(self.rules.rules[number], number, self.limits, self._shared)
+            rule, slow = self.rules.rules[number], self._known_slow
+            is_known_quick = slow is not None and rule.id not in slow
+            matcher = Matcher(rule, number, self.limits, self._shared, is_known_quick=is_known_quick)
             self._matchers[number] = matcher
         return matcher
 
@@ -78,7 +83,8 @@ class Engine:
         """Return the compiled form, which spares another engine of the same rules and limits the compilation."""
         prefilter = self._prefilter
         paths, checks = self._named_files.dumped(), prefilter.dumped_checks()
-        return SavedEngine(self._maker, prefilter.dumped(), prefilter.layout, self.slow_rules, paths, checks)
+        databases = paths, checks, dumped_fixed()
+        return SavedEngine(self._maker, prefilter.dumped(), prefilter.layout, self.slow_rules, *databases)
 
     def __repr__(self) -> str:
         return f"Engine({len(self.rules.rules)} rules)"

@@ -32,10 +32,10 @@ _MANY = 1e12
 
 
 class Pattern:
-    """A compiled expression; `is_quick` if `re` matches it in bounded time."""
+    """A compiled expression; `is_quick` if `re` matches it in bounded time, which a saved engine may know."""
 
-    def __init__(self, where: str, node: Node, bytes_max: int) -> None:
-        self.is_quick = ways(node, bytes_max) <= WAYS_MAX
+    def __init__(self, where: str, node: Node, bytes_max: int, *, is_known_quick: bool = False) -> None:
+        self.is_quick = is_known_quick or ways(node, bytes_max) <= WAYS_MAX
         self._regex: re.Pattern[bytes] | None = None
         self._program: Program | None = None
         try:

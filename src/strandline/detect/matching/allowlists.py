@@ -64,15 +64,16 @@ def comment_on(data: bytes, start: int, end: int) -> str:
 
 
 class CompiledAllowlist:
-    """A compiled allowlist."""
+    """A compiled allowlist; one whose expressions are known to be quick spares the proof."""
 
-    def __init__(self, allowlist: Allowlist) -> None:
+    def __init__(self, allowlist: Allowlist, *, is_known_quick: bool = False) -> None:
         self._all_of = allowlist.all_of
         self._target = allowlist.regex_target
         self._commits = frozenset(allowlist.commits)
-        self._paths = tuple(path_pattern("allowlist", path) for path in allowlist.paths)
+        quick = is_known_quick
+        self._paths = tuple(path_pattern("allowlist", path, is_known_quick=quick) for path in allowlist.paths)
         trees = (parse_regex("allowlist", regex) for regex in allowlist.regexes)
-        self._regexes = tuple(Pattern("allowlist", tree, _TEXT_BYTES_MAX) for tree in trees)
+        self._regexes = tuple(Pattern("allowlist", tree, _TEXT_BYTES_MAX, is_known_quick=quick) for tree in trees)
         self._stopwords = tuple(word.encode() for word in allowlist.stopwords)
 
     def allows(self, subject: Subject) -> bool:
@@ -120,6 +121,6 @@ class CompiledAllowlist:
                 return subject.line()
 
 
-def path_pattern(where: str, regex: str) -> Pattern:
+def path_pattern(where: str, regex: str, *, is_known_quick: bool = False) -> Pattern:
     """Return the pattern of a path expression."""
-    return Pattern(where, parse_regex(where, regex), _PATH_BYTES_MAX)
+    return Pattern(where, parse_regex(where, regex), _PATH_BYTES_MAX, is_known_quick=is_known_quick)

@@ -1,12 +1,14 @@
 """Hyperscan databases in block mode: compile, load, save and scan.
 
+A `FixedDatabase` has expressions of the code itself, not of rules; an engine that is saved has those too.
+
 Invariants: a scan reports the end of every match, or of the first one for an expression flagged `FIRST_ONLY`; a
 database of another kind of machine does not load; threads may share a database. hyperscan is imported when the first
 database is made.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Self
 
 from strandline.lazy_imports import deferred
@@ -59,6 +61,49 @@ class Database:
         self._database.scan(data, match_event_handler=_keep, context=found, scratch=scratch)  # type: ignore[type-var, arg-type]
         found.sort()
         return found
+
+
+class FixedDatabase:
+    """A database that is the same for all rules, compiled at first use unless another process saved it."""
+
+    def __init__(self, name: str, expressions: Sequence[bytes]) -> None:
+        self._expressions = expressions
+        self._saved = b""
+        self._database: Database | None = None
+        _fixed[name] = self
+
+    def found(self, data: bytes | memoryview) -> list[tuple[int, int]]:
+        """Return what `Database.found` does."""
+        return self._made().found(data)
+
+    def dumped(self) -> bytes:
+        """Return the bytes that `keep` takes."""
+        return self._saved or self._made().dumped()
+
+    def keep(self, saved: bytes) -> None:
+        """Use a database that another process with the same code saved."""
+        self._saved = saved
+
+    def _made(self) -> Database:
+        if self._database is None:
+            saved = Database.loaded(self._saved) if self._saved else None
+            self._database = saved or Database.compiled(self._expressions, [0] * len(self._expressions))
+        assert self._database is not None  # noqa: S101
+        return self._database
+
+
+_fixed: dict[str, FixedDatabase] = {}
+
+
+def dumped_fixed() -> tuple[tuple[str, bytes], ...]:
+    """Return all fixed databases, each with its name."""
+    return tuple((name, database.dumped()) for name, database in sorted(_fixed.items()))
+
+
+def keep_fixed(dumped: Iterable[tuple[str, bytes]]) -> None:
+    """Use fixed databases that another process with the same code saved."""
+    for name, saved in dumped:
+        _fixed[name].keep(saved)
 
 
 def _keep(number: int, _start: int, end: int, _flags: int, found: list[tuple[int, int]]) -> None:

@@ -9,7 +9,7 @@ Invariants: every match in a window begins at one of `starts`; work is linear in
 
 from collections.abc import Iterator
 
-from strandline.detect.expressions.nodes import Alt, Node, Seq, first, literal, to_hyperscan, width
+from strandline.detect.expressions.nodes import Alt, Node, Seq, first, literal, members, to_hyperscan, width
 from strandline.detect.matching.databases import Database
 from strandline.detect.matching.prefilter import size, stripped, unbounded
 
@@ -28,7 +28,7 @@ class Head:
         self._part = part
         self._least, most = width(part)
         self._most = most or 0
-        self._begins = frozenset(byte for byte in range(256) if first(part) >> byte & 1)
+        self._begins = frozenset(members(first(part)))
         self._database: Database | None = None
         self._is_compiled = False
 

@@ -111,9 +111,17 @@ def split_lead(node: Node) -> tuple[int, int, Node]:
 
 
 class Matcher:
-    """A compiled rule."""
+    """A compiled rule; one that is known to have quick expressions alone spares the proof."""
 
-    def __init__(self, rule: Rule, number: int, limits: Limits, shared: tuple[CompiledAllowlist, ...]) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        number: int,
+        limits: Limits,
+        shared: tuple[CompiledAllowlist, ...],
+        *,
+        is_known_quick: bool = False,
+    ) -> None:
         self.rule = rule
         self.number = number
         where = f"rule {rule.id!r}"
@@ -121,12 +129,13 @@ class Matcher:
         self._charset = CHARSETS[rule.charset].encode() if rule.charset else None
         mask, self._lead_max, tree = split_lead(parse_regex(where, rule.regex or ""))
         self._lead = bytes(members(mask))
-        self._pattern = Pattern(where, tree, limits.match_bytes_max)
+        self._pattern = Pattern(where, tree, limits.match_bytes_max, is_known_quick=is_known_quick)
         self._head = head_of(tree) if self._pattern.is_quick else None
         self._keywords = tuple(word.encode().lower() for word in keyword_forms(rule.keywords))
-        self._own = tuple(CompiledAllowlist(allowlist) for allowlist in rule.allowlists)
+        own = (CompiledAllowlist(allowlist, is_known_quick=is_known_quick) for allowlist in rule.allowlists)
+        self._own = tuple(own)
         self._allowlists = (*self._own, *shared)
-        self._path = None if rule.path is None else path_pattern(where, rule.path)
+        self._path = None if rule.path is None else path_pattern(where, rule.path, is_known_quick=is_known_quick)
 
     @property
     def is_slow(self) -> bool:

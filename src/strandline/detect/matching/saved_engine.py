@@ -13,7 +13,7 @@ from strandline.pipeline.identity import PolicyHash
 from strandline.protocol.canonical import canonical_value, derive
 from strandline.version import __version__
 
-_MAKERS = ("expressions", "matching")
+_MAKERS = ("expressions", "matching", "views")
 """Folders whose code decides the compiled form."""
 
 
@@ -41,7 +41,7 @@ class SavedEngine(NamedTuple):
     """A compiled database with its layout and slow rules, for another process on the same kind of machine.
 
     `paths` is the database of the paths of rules for named files, empty if there is none; `checks` has the databases of
-    single rules by their numbers, empty for a rule that hyperscan refuses.
+    single rules by their numbers, empty for a rule that hyperscan refuses; `fixed` has those that no rule decides.
     """
 
     maker: bytes
@@ -50,6 +50,7 @@ class SavedEngine(NamedTuple):
     slow_rules: tuple[str, ...]
     paths: bytes = b""
     checks: tuple[tuple[int, bytes], ...] = ()
+    fixed: tuple[tuple[str, bytes], ...] = ()
 
 
 def maker_of(policy: PolicyHash) -> bytes:

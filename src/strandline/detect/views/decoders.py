@@ -28,7 +28,7 @@ import numpy as np
 from strandline.detect.archives.members import kind_of
 from strandline.detect.frames import Locate, Span
 from strandline.detect.limits import KIB, Limits
-from strandline.detect.matching.databases import Database
+from strandline.detect.matching.databases import FixedDatabase
 from strandline.detect.matching.prefilter import PERCENT, RUN, STRING, TABLES
 from strandline.detect.views.escapes import NAME as ESCAPES
 from strandline.detect.views.escapes import escape_view
@@ -85,6 +85,7 @@ _ALPHABETS = (
         b"(?i)(?:1f8b08|504b0[35]0[46]|fd377a58|28b52ffd|425a68|377abcaf|52617221)[0-9a-f]{12}",
     ),
 )
+_HINTS = FixedDatabase("hints", [hint for alphabet in _ALPHABETS for hint in alphabet.hints])
 _HEX = _ALPHABETS[1].run
 _IS_DIGIT = _ALPHABETS[0].is_digit
 _WORD_BYTES = 8
@@ -188,21 +189,13 @@ def hints(data: bytes) -> list[tuple[int, int]]:
     for shift in range(5):
         picks[shift : shift + len(in_row)] |= in_row
     picks = picks[1:-1]
-    found = _database().found(np.frombuffer(padded, np.uint64)[picks].tobytes())
+    found = _HINTS.found(np.frombuffer(padded, np.uint64)[picks].tobytes())
     if not found:
         return []
     words = np.flatnonzero(picks)
     last = np.array([end - 1 for end, _ in found])
     ends: list[int] = (words[last // _WORD_BYTES] * _WORD_BYTES + last % _WORD_BYTES + 1).tolist()
     return [(end, int(number >= len(_ALPHABETS[0].hints))) for end, (_, number) in zip(ends, found, strict=True)]
-
-
-@cache
-def _database() -> Database:
-    hints = [hint for alphabet in _ALPHABETS for hint in alphabet.hints]
-    database = Database.compiled(hints, [0] * len(hints))
-    assert database is not None  # noqa: S101
-    return database
 
 
 def _run_around(data: bytes, position: int, alphabet: _Alphabet, least: int) -> Span:

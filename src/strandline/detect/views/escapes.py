@@ -14,10 +14,9 @@ linear in the buffer, however long its lines are.
 
 import re
 from collections.abc import Iterator
-from functools import cache
 
 from strandline.detect.frames import Locate, Span
-from strandline.detect.matching.databases import Database
+from strandline.detect.matching.databases import FixedDatabase
 from strandline.detect.matching.prefilter import STRING_MARK
 from strandline.detect.views.pieces import Pieces
 
@@ -29,20 +28,14 @@ _MARK = re.compile(
     rb"(?=[0-9A-Za-z_+/=-]{4})"
     rb"|(?<== )\(\r?\n[ \t]{1,40}(?=[\"'])"
 )
+_MARKS = FixedDatabase("escapes", [STRING_MARK])
 _SECOND_LITERAL = re.compile(rb"[ \t]{1,40}(?:[+.&] ?)?[\"']")
 _NAMED = {b"&quot;": b'"', b"\\/": b"/", b"\\x22": b'"'}
 
 
 def escape_ends(data: bytes) -> Iterator[int]:
     """Return the ends of the marks that make a view of a buffer."""
-    return (end for end, _ in _database().found(data))
-
-
-@cache
-def _database() -> Database:
-    database = Database.compiled([STRING_MARK], [0])
-    assert database is not None  # noqa: S101
-    return database
+    return (end for end, _ in _MARKS.found(data))
 
 
 def escape_view(data: bytes) -> tuple[str, bytes, Locate] | None:

@@ -14,11 +14,10 @@ linear in the buffer.
 
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import islice
 
 from strandline.detect.frames import Locate, Span
-from strandline.detect.matching.databases import Database
+from strandline.detect.matching.databases import FixedDatabase
 from strandline.detect.matching.prefilter import COPY_MARK, CSV, GRID, GRID_MARK, INSERT_MARK, SQL, TABLE_MARKS
 from strandline.detect.views.pieces import Pieces
 
@@ -56,6 +55,10 @@ _INSERT = re.compile(
     re.IGNORECASE,
 )
 _CREATE_MARK = rb"(?i)create\s{1,8}table\s"
+_MARK_DATABASES = {
+    mark: FixedDatabase(f"tables {number}", [mark])
+    for number, mark in enumerate((*TABLE_MARKS.values(), INSERT_MARK, COPY_MARK, _CREATE_MARK))
+}
 _CREATE = re.compile(rb"\s{0,7}(?:if\s{1,8}not\s{1,8}exists\s{1,8})?([\w.`\"\[\]]{1,130})\s{0,8}\(", re.IGNORECASE)
 _COLUMN = re.compile(rb"\s{0,40}[`\"\[]?(\w{1,64})[`\"\]]?\s[^,()]{0,400}(?:\([^()]{0,400}\)[^,()]{0,400}){0,4}(,|\))")
 _NO_COLUMN = frozenset({b"primary", b"key", b"unique", b"constraint", b"index", b"foreign", b"check", b"fulltext"})
@@ -222,15 +225,8 @@ def _is_head(line: bytes, separator: bytes) -> bool:
     return is_whole and bool(_columns(titles))
 
 
-@cache
-def _database(mark: bytes) -> Database:
-    database = Database.compiled([mark], [0])
-    assert database is not None  # noqa: S101
-    return database
-
-
 def _ends(data: bytes, mark: bytes) -> Iterator[int]:
-    return (end for end, _ in _database(mark).found(data))
+    return (end for end, _ in _MARK_DATABASES[mark].found(data))
 
 
 def _add_grids(data: bytes, pieces: _Cells) -> None:

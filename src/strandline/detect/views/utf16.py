@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from strandline.detect.frames import Locate, Span
-from strandline.detect.matching.databases import Database
+from strandline.detect.matching.databases import FixedDatabase
 
 _MARKS = ((b"\xff\xfe", "utf-16le"), (b"\xfe\xff", "utf-16be"))
 _SAMPLE_BYTES = _BLOCK_BYTES = 4_096
 _TEXT_SHARE = 0.4
 _RUN_CHARACTERS = 16
 _RUNS = (rb"(?:[\t\n\r\x20-\x7e]\x00){16}", rb"(?:\x00[\t\n\r\x20-\x7e]){16}")
+_RUN_MARKS = FixedDatabase("utf-16", _RUNS)
 _NAMES = ("utf-16le", "utf-16be")
 _READABLE = frozenset(b"\t\n\r") | frozenset(range(0x20, 0x7F))
 _KINDS = bytes(ord("0") if byte == 0 else ord("A") if byte in _READABLE else ord(" ") for byte in range(256))
@@ -42,7 +43,7 @@ def _runs(data: bytes) -> tuple[list[Span], list[Span]]:
         return [], []
     open_: list[list[int]] = []
     last: dict[tuple[int, int], list[int]] = {}
-    for end, number in _database().found(data):
+    for end, number in _RUN_MARKS.found(data):
         run = last.get((number, end % 2))
         if run is not None and run[1] == end - 2:
             run[1] = end
@@ -56,13 +57,6 @@ def _runs(data: bytes) -> tuple[list[Span], list[Span]]:
             runs[number].append((start, end))
             after = end
     return runs
-
-
-@cache
-def _database() -> Database:
-    database = Database.compiled(_RUNS, [0, 0])
-    assert database is not None  # noqa: S101
-    return database
 
 
 def _whole(data: bytes) -> tuple[str, int] | None:

@@ -101,14 +101,28 @@ def answer_columns(rows: Iterable[LedgerRecord | None]) -> pa.RecordBatch:
 
 def written_by(answers: pa.RecordBatch, is_new: Callable[[RowWriter], bool]) -> pa.Array:
     """Return which rows have a writer of a kind; a row that is not there has none."""
-    writers = pa.table([answers[name] for name in _WRITER], _WRITER)
     found = pa.repeat(pa.scalar(value=False), len(answers))
-    for one in writers.group_by(list(_WRITER), use_threads=False).aggregate([]).to_pylist():
-        if one["run_id"] is not None and is_new(RowWriter(**one)):
+    for writer in _distinct(answers, _WRITER):
+        if is_new(RowWriter(*writer)):
+            one = dict(zip(_WRITER, writer, strict=True))
             same = [pc.equal(answers[name], one[name]) for name in _WRITER]
             mine = pc.fill_null(pc.and_(pc.and_(same[0], same[1]), same[2]), fill_value=False)
             found = pc.or_(found, mine)
     return found
+
+
+def _distinct(rows: pa.RecordBatch, names: Sequence[str]) -> list[tuple[int, ...]]:
+    """Return the different values of some columns, without nulls.
+
+    Not by `Table.group_by`: it imports pyarrow's datasets and file systems, which takes as long as a small scan.
+    """
+    if not names:
+        return [()]
+    return [
+        (value, *others)
+        for value in pc.unique(rows[names[0]].drop_null()).to_pylist()
+        for others in _distinct(rows.filter(pc.equal(rows[names[0]], value)), names[1:])
+    ]
 
 
 def is_done(row: LedgerRecord | None, problem: str | None) -> bool:

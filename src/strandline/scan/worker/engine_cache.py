@@ -22,7 +22,7 @@ from strandline.pipeline.identity import PolicyHash, TenantSecretKey
 
 ENGINES_MAX = 8
 FILES_MAX = 64
-_MAGIC = b"strandline engine 4\n"
+_MAGIC = b"strandline engine 5\n"
 _DIGEST_BYTES = 32
 _U32 = struct.Struct("<I")
 _engines: OrderedDict[tuple[PolicyHash, bytes], Engine] = OrderedDict()
@@ -56,9 +56,11 @@ def format_saved(saved: SavedEngine) -> bytes:
         "database_bytes": len(saved.database),
         "paths_bytes": len(saved.paths),
         "checks": [[number, len(data)] for number, data in saved.checks],
+        "fixed": [[name, len(data)] for name, data in saved.fixed],
     }
     text = json.dumps(head, separators=(",", ":")).encode()
-    body = b"".join((_U32.pack(len(text)), text, saved.database, saved.paths, *(data for _, data in saved.checks)))
+    more = (data for _, data in (*saved.checks, *saved.fixed))
+    body = b"".join((_U32.pack(len(text)), text, saved.database, saved.paths, *more))
     return _MAGIC + blake3(body).digest() + body
 
 
@@ -76,11 +78,12 @@ def parse_saved(data: bytes) -> SavedEngine | None:
         frozenset(head["worded"]),
         tuple(head["notes"]),
     )
-    numbers, sizes = zip(*head["checks"], strict=True) if head["checks"] else ((), ())
+    sizes = (length for _, length in (*head["checks"], *head["fixed"]))
     ends = accumulate((head["database_bytes"], head["paths_bytes"], *sizes), initial=_U32.size + size)
-    database, paths, *checks = (bytes(body[begin:end]) for begin, end in pairwise(ends))
-    named = tuple(zip(numbers, checks, strict=True))
-    return SavedEngine(bytes.fromhex(head["maker"]), database, layout, tuple(head["slow_rules"]), paths, named)
+    database, paths, *more = (bytes(body[begin:end]) for begin, end in pairwise(ends))
+    checks = tuple((number, more[at]) for at, (number, _) in enumerate(head["checks"]))
+    fixed = tuple((name, more[at]) for at, (name, _) in enumerate(head["fixed"], len(checks)))
+    return SavedEngine(bytes.fromhex(head["maker"]), database, layout, tuple(head["slow_rules"]), paths, checks, fixed)
 
 
 def _load(rules: RuleSet, limits: Limits, key: TenantSecretKey, policy: PolicyHash) -> Engine:
