@@ -18,16 +18,16 @@ of the reference system, whose published vectors are tests, except `rule` and th
 here (`strandline.pipeline.policy`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
-from itertools import repeat
 from typing import NewType, Self, TypeAlias
 
 import pyarrow as pa
 from blake3 import blake3
 
 from strandline.errors import InvalidInput
-from strandline.protocol.canonical import derive, prefixed, u8, u32, u64
+from strandline.protocol.blake3_columns import FixedColumn, derive_fixed_rows, derive_prefixed_rows
+from strandline.protocol.canonical import derive, prefixed, u8, u64
 
 DIGEST_BYTES = 32
 TAG_BYTES = 8
@@ -123,7 +123,7 @@ def stable_item_id(tag: str, instance: ConnectorInstanceId, locator: bytes) -> S
 
 def stable_item_ids(tag: str, instance: ConnectorInstanceId, locators: Column) -> pa.Array:
     """Return the ids of many items of one connector."""
-    return derive_column("gossip/item-id/v1", _all_prefixed(_values(locators), _tag(tag) + instance))
+    return _prefixed_ids("gossip/item-id/v1", _tag(tag) + instance, locators)
 
 
 def object_version_id(version: bytes) -> ObjectVersionId:
@@ -133,7 +133,7 @@ def object_version_id(version: bytes) -> ObjectVersionId:
 
 def object_version_ids(versions: Column) -> pa.Array:
     """Return the ids of many versions."""
-    return derive_column("gossip/object-version/v1", _all_prefixed(_values(versions)))
+    return _prefixed_ids("gossip/object-version/v1", b"", versions)
 
 
 def ovid_hash(item: StableItemId, version: ObjectVersionId, kind: VersionKind) -> OvidHash:
@@ -143,7 +143,7 @@ def ovid_hash(item: StableItemId, version: ObjectVersionId, kind: VersionKind) -
 
 def ovid_hashes(items: Column, versions: Column, kind: VersionKind) -> pa.Array:
     """Return the ledger's keys of many items at their versions."""
-    return derive_column("gossip/persistence/v1/ovid", _side_by_side(_digests(items), u8(kind), _digests(versions)))
+    return _fixed_ids("gossip/persistence/v1/ovid", _digests(items), u8(kind), _digests(versions))
 
 
 def norm_hash(secret: bytes) -> NormHash:
@@ -174,7 +174,7 @@ def finding_id(tenant: TenantId, item: StableItemId, rule: RuleFingerprint, secr
 
 def finding_ids(tenant: TenantId, items: Column, rules: Column, secrets: Column) -> pa.Array:
     """Return the ids of many findings of one tenant."""
-    return derive_column("gossip/finding/v1", _side_by_side(tenant, *map(_digests, (items, rules, secrets))))
+    return _fixed_ids("gossip/finding/v1", tenant, *map(_digests, (items, rules, secrets)))
 
 
 def occurrence_id(finding: FindingId, version: ObjectVersionId, offset: int, length: int) -> OccurrenceId:
@@ -184,8 +184,8 @@ def occurrence_id(finding: FindingId, version: ObjectVersionId, offset: int, len
 
 def occurrence_ids(findings: Column, versions: Column, offsets: Sequence[int], lengths: Sequence[int]) -> pa.Array:
     """Return the ids of many occurrences."""
-    rows = _side_by_side(_digests(findings), _digests(versions), _numbers(offsets), _numbers(lengths))
-    return derive_column("gossip/occurrence/v1", rows)
+    parts = _digests(findings), _digests(versions), _numbers(offsets), _numbers(lengths)
+    return _fixed_ids("gossip/occurrence/v1", *parts)
 
 
 def observation_id(tenant: TenantId, policy: PolicyHash, occurrence: OccurrenceId) -> ObservationId:
@@ -195,28 +195,31 @@ def observation_id(tenant: TenantId, policy: PolicyHash, occurrence: OccurrenceI
 
 def observation_ids(tenant: TenantId, policy: PolicyHash, occurrences: Column) -> pa.Array:
     """Return the ids of many occurrences as seen by one tenant under one policy."""
-    return derive_column("gossip/observation/v1", _side_by_side(tenant, policy, _digests(occurrences)))
-
-
-def derive_column(context: str, rows: Iterable[bytes]) -> pa.Array:
-    """Return the derivations of many rows as one Arrow column; the context is set up once."""
-    begin = blake3(derive_key_context=context).copy
-    return _column([begin().update(row).digest() for row in rows])
+    return _fixed_ids("gossip/observation/v1", tenant, policy, _digests(occurrences))
 
 
 _SECRET_DOMAIN = b"gossip/secret-hash/v1"
 _ROTATION_DOMAIN = b"strandline/secret-hash/rotated/v1"
 
 
-def _all_prefixed(values: Sequence[bytes], begin: bytes = b"") -> list[bytes]:
-    """Return values behind their lengths, all with the same beginning; a length is written out once."""
-    sizes = {size: begin + u32(size) for size in set(map(len, values))}
-    return [sizes[len(value)] + value for value in values]
+def _prefixed_ids(context: str, begin: bytes, values: Column) -> pa.Array:
+    """Return the derivations of values behind their lengths and the same beginning."""
+    column = values if isinstance(values, pa.Array) else pa.array(values, pa.binary())
+    if column.null_count:
+        raise InvalidInput(f"a column to hash has {column.null_count} nulls")
+    return _column(derive_prefixed_rows(context, begin, column))
 
 
-def _column(digests: Iterable[bytes]) -> pa.Array:
-    data = b"".join(digests)
-    return pa.Array.from_buffers(pa.binary(DIGEST_BYTES), len(data) // DIGEST_BYTES, [None, pa.py_buffer(data)])
+def _fixed_ids(context: str, *parts: bytes | FixedColumn) -> pa.Array:
+    """Return the derivations of the rows of a table made of constants and columns."""
+    counts = {len(part) for part in parts if isinstance(part, FixedColumn)}
+    if len(counts) != 1:
+        raise InvalidInput(f"columns differ in length: {sorted(counts)}")
+    return _column(derive_fixed_rows(context, parts, *counts))
+
+
+def _column(digests: bytes) -> pa.Array:
+    return pa.Array.from_buffers(pa.binary(DIGEST_BYTES), len(digests) // DIGEST_BYTES, [None, pa.py_buffer(digests)])
 
 
 def _digest(data: bytes, what: str) -> bytes:
@@ -241,24 +244,18 @@ def _values(column: Column) -> Sequence[bytes]:
     return values
 
 
-def _digests(column: Column) -> Sequence[bytes]:
+def _digests(column: Column) -> FixedColumn:
+    if isinstance(column, pa.Array) and column.type == pa.binary(DIGEST_BYTES) and not column.null_count:
+        first, end = (DIGEST_BYTES * at for at in (column.offset, column.offset + len(column)))
+        return FixedColumn(memoryview(column.buffers()[1])[first:end], DIGEST_BYTES)
     values = _values(column)
     if set(map(len, values)) - {DIGEST_BYTES}:
         raise InvalidInput(f"a column of ids holds values that are not {DIGEST_BYTES} bytes")
-    return values
+    return FixedColumn(b"".join(values), DIGEST_BYTES)
 
 
-def _numbers(values: Sequence[int]) -> Sequence[bytes]:
+def _numbers(values: Sequence[int]) -> FixedColumn:
     try:
-        return [value.to_bytes(8, "little") for value in values]
+        return FixedColumn(b"".join([value.to_bytes(8, "little") for value in values]), 8)
     except (AttributeError, OverflowError) as error:
         raise InvalidInput("offsets and lengths are whole numbers, 0 or more, of 64 bits") from error
-
-
-def _side_by_side(*parts: bytes | Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the rows of a table made of constants and columns."""
-    counts = {len(part) for part in parts if not isinstance(part, bytes)}
-    if len(counts) != 1:
-        raise InvalidInput(f"columns differ in length: {sorted(counts)}")
-    columns = [repeat(part, *counts) if isinstance(part, bytes) else part for part in parts]
-    return map(b"".join, zip(*columns, strict=True))
