@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -115,18 +116,18 @@ import os, sys
 from pathlib import Path
 from strandline.objects import LocalObjects
 ended, end = os.pipe()
-utime = os.utime
-def forking(path, **times):
-    os.utime = utime
+rename = os.rename
+def forking(path, target):
+    os.rename = rename
     if not os.fork():
         os.close(end)
         os.read(ended, 1)
         os._exit(0)
-    utime(path, **times)
+    rename(path, target)
 store = LocalObjects(Path(sys.argv[1]), lock_wait_s=0.5)
-os.utime = forking
+os.rename = forking
 store.put("key", b"1")
-assert os.utime is utime
+assert os.rename is rename
 store.put("key", b"2")
 print(store.get("key").body)
 """
@@ -144,6 +145,48 @@ def test_two_writes_within_one_tick_of_the_clock_have_two_etags(
     store = LocalObjects(tmp_path)
     etags = [store.put("a", b"x") for _ in range(20)]
     assert len(set(etags)) == 20
+
+
+def test_a_write_that_another_overtakes_has_a_later_time_and_its_own_etag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both begin at one time; the one that is acknowledged last must not have the time of the other."""
+    monkeypatch.setattr(time, "time_ns", lambda: 1_800_000_000_000_000_000)
+    store, other = LocalObjects(tmp_path), LocalObjects(tmp_path)
+    overtaken: list[str] = []
+    fsync = os.fsync
+
+    def overtake(descriptor: int) -> None:
+        fsync(descriptor)
+        if not overtaken:
+            overtaken.append("")
+            overtaken[0] = other.put("a", b"x")
+
+    monkeypatch.setattr(os, "fsync", overtake)
+    last = store.put("a", b"x")
+    assert last != overtaken[0]
+    assert (tmp_path / "a").stat().st_mtime_ns == 1_800_000_000_000_000_001
+    found = store.head("a")
+    assert found is not None
+    assert found.etag == last
+
+
+@pytest.mark.parametrize("key", ["a", "folder/a"])
+def test_a_write_syncs_its_file_once_and_its_folder_once(
+    key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = LocalObjects(tmp_path)
+    store.put(key, b"before")  # makes the folder
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def counted(descriptor: int) -> None:
+        synced.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", counted)
+    store.put(key, b"body")
+    assert synced == ["file", "folder"]
 
 
 def test_a_file_that_was_put_there_by_hand_is_an_object(tmp_path: Path) -> None:

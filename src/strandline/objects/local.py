@@ -5,11 +5,11 @@
     <folder>/.strandline/temporary/<nonce>          an object that is being written
     <folder>/.strandline/metadata/<key>/<ETag>      the writer's own names and values, as JSON, where there are any
 
-Invariants: a body is written and synced before the lock is taken; under the lock the condition is checked, the file
-renamed and its folder synced. So an object is there whole or not at all, and of many processes that expect the same
-object one succeeds. The ETag is the file's inode, modification time and size; the time is set by the writer, in
-nanoseconds and above that of the file it replaces, so that no two writes of a key share one. A lock goes with its
-process; a process that is stopped while it holds one makes others say `StoreUnavailable` after a while.
+Invariants: a body is written and synced, with its time, before the lock is taken; under the lock the condition is
+checked, the file renamed and its folder synced. So an object is there whole or not at all, and of many processes that
+expect the same object one succeeds. The ETag is the file's inode, modification time and size; the time is set by the
+writer, in nanoseconds and above that of the file it replaces, so that no two writes of a key share one. A lock goes
+with its process; a process that is stopped while it holds one makes others say `StoreUnavailable` after a while.
 
 A reader takes no lock. It may see a write that is about to be acknowledged. Symbolic links, special files and files
 whose names are no keys are no objects.
@@ -200,13 +200,12 @@ class LocalObjects:
                 with self._storage_errors(key):
                     _write_all(file, part)
             with self._storage_errors(key):
-                os.fsync(file.fileno())
+                modified_ns = _sync_as_after(file, _status(path))
             with self._changing(key), self._storage_errors(key):
                 current = _status(path)
                 _check(key, current, if_absent=if_absent, if_match=if_match)
-                modified_ns = max(time.time_ns(), current.st_mtime_ns + 1 if current else 0)
-                os.utime(file.fileno(), ns=(modified_ns, modified_ns))
-                os.fsync(file.fileno())
+                if current is not None and current.st_mtime_ns >= modified_ns:  # written meanwhile
+                    _sync_as_after(file, current)
                 info = replace(_listed_info(key, os.fstat(file.fileno())), metadata=dict(metadata or {}))
                 self._write_metadata(info)
                 self._rename(key, temporary, path)
@@ -302,6 +301,14 @@ class LocalObjects:
             yield
         except OSError as error:
             raise storage_error(self._folder / key, error) from error
+
+
+def _sync_as_after(file: FileIO, current: os.stat_result | None) -> int:
+    """Make a file durable with a modification time above that of the one that it replaces, and return the time."""
+    modified_ns = max(time.time_ns(), current.st_mtime_ns + 1 if current else 0)
+    os.utime(file.fileno(), ns=(modified_ns, modified_ns))
+    os.fsync(file.fileno())
+    return modified_ns
 
 
 def _listed_info(key: str, status: os.stat_result) -> ObjectInfo:
