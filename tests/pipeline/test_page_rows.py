@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from strandline.clock import ManualClock
 from strandline.errors import InvalidInput
+from strandline.objects import MemoryObjects
 from strandline.pipeline.commit import check_items
 from strandline.pipeline.errors import BatchTooLarge, KeyMismatch, ReceiptMismatch
 from strandline.pipeline.identity import ObjectVersionId, OvidHash, StableItemId, VersionKind, ovid_hash
+from strandline.pipeline.lake import LakeDatabase
+from strandline.pipeline.lake.stores import open_lake
 from strandline.pipeline.ledger import I64_MAX, DoneStatus, LedgerRecord, validate_all
 from strandline.pipeline.page_rows import CleanRows, PageRows
 from strandline.pipeline.pages import Failed, Gaps, Item, Outcome, PageBuilder, Scanned, Skipped
@@ -61,6 +64,21 @@ def stored(path: Path, *pages: Sequence[LedgerRecord]) -> tuple[list[tuple[Any, 
         return database.read(lambda connection: connection.execute(select).fetchall()), receipts
 
 
+def in_a_lake(
+    store: MemoryObjects, now_ns: int, *pages: Sequence[LedgerRecord]
+) -> tuple[list[LedgerRecord | None], list[LedgerReceipt]]:
+    """Return what a lake holds of the keys of some pages after them, and their receipts."""
+    lake = open_lake(LakeDatabase("memory://", store=store, clock=ManualClock(now_ns)))
+    receipts = [
+        lake.ledger.batch_upsert(
+            page, after=FindingsReceipt(page.scope) if isinstance(page, PageRows) else receipt_for(page)
+        )
+        for page in pages
+    ]
+    keys = sorted({row.ovid for page in pages for row in page})
+    return open_lake(LakeDatabase("memory://", store=store)).ledger.batch_get(TENANT, POLICY, keys), receipts
+
+
 def counts(receipt: LedgerReceipt) -> tuple[int, int, int]:
     return receipt.record_count, receipt.scanned_count, receipt.findings_count
 
@@ -93,6 +111,29 @@ def test_sqlite_holds_the_same_whether_rows_come_as_columns_or_one_by_one(
     one_by_one, expected = stored(path, *map(tuple, columns))
     assert with_columns == one_by_one
     assert list(map(counts, receipts)) == list(map(counts, expected))
+
+
+@given(st.lists(PAIRS, min_size=1, max_size=3))
+@examples(40)
+def test_a_lake_holds_the_same_pages_whether_rows_come_as_columns_or_one_by_one(
+    pages: list[list[tuple[int, VersionKind, Outcome]]],
+) -> None:
+    """The names of its objects are those of the rows, so that a page that is committed again is no other object."""
+    columns, store, other = list(map(page_rows, pages)), MemoryObjects(), MemoryObjects()
+    with_columns, receipts = in_a_lake(store, 1_000, *columns)
+    one_by_one, expected = in_a_lake(other, 2_000, *map(tuple, columns))
+    assert with_columns == one_by_one
+    assert list(map(counts, receipts)) == list(map(counts, expected))
+    names = [info.key for info in store.list("pages/")]
+    assert names == [info.key for info in other.list("pages/")]
+    in_a_lake(store, 3_000, *columns)
+    assert [info.key for info in store.list("pages/")] == names
+
+
+def test_a_lake_refuses_a_page_whose_version_is_known_to_be_another_kind() -> None:
+    rows = page_rows([(number, VersionKind.STRONG, Scanned(9)) for number in range(4)])
+    with pytest.raises(KeyMismatch):
+        in_a_lake(MemoryObjects(), 1_000, [rows[2]._replace(weak=True)], rows)
 
 
 def test_a_page_of_which_a_row_is_there_is_merged_and_of_which_one_is_another_is_refused(tmp_path: Path) -> None:

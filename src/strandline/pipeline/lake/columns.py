@@ -8,7 +8,6 @@ Invariants: rows that are written and read again are equal; a column that a tabl
 `Damaged`, as is a file that is no Parquet.
 """
 
-import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from strandline.errors import Damaged
 from strandline.pipeline.findings import FindingRecord, FindingsBatch, ObservationRecord, OccurrenceRecord
 from strandline.pipeline.identity import SecretHash
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
+from strandline.pipeline.page_rows import PageRows
 from strandline.pipeline.triage import TriageEvent, TriageState, event_id
 
 FINDING, OCCURRENCE, OBSERVATION = 1, 2, 3
@@ -82,6 +82,8 @@ TABLES: dict[str, pa.Schema] = {
 }
 """The columns of the tables that pages are folded into."""
 SCHEMAS: dict[str, pa.Schema] = {"ledger": LEDGER, "findings": FINDINGS, "triage": TRIAGE}
+_SHARED = [field.name for field in LEDGER if not field.nullable and field.name != "ovid"]
+_WHEN = {"committed_ns", *TIMES}
 _BATCH_ROWS = 1 << 16
 _STATUSES = {int(status): status for status in DoneStatus}
 _TIME_OF = {int(status): name for status, name in zip(DoneStatus, TIMES, strict=True)}
@@ -99,6 +101,26 @@ def ledger_table(rows: Sequence[LedgerRecord], now_ns: int) -> pa.Table:
     for status, name in _TIME_OF.items():
         columns[name] = tuple(now_ns if row.status == status else None for row in rows)
     return pa.table([pa.array(columns[name], LEDGER.field(name).type) for name in LEDGER.names], schema=LEDGER)
+
+
+def page_table(rows: PageRows, now_ns: int) -> pa.Table:
+    """Return the rows of a page as columns, first committed now; those of clean items are never made one by one."""
+    clean, context = rows.clean, rows.scope.context
+    count = len(clean.ovids)
+    numbers = pa.array(clean.numbers, pa.int64())
+    started = pc.multiply(numbers, 2)
+    same = {**context._asdict(), "weak": False, "status": int(DoneStatus.SCANNED_CLEAN)}
+    columns = {name: pa.repeat(pa.scalar(same.get(name, 0), LEDGER.field(name).type), count) for name in _SHARED}
+    columns |= {name: pa.nulls(count, LEDGER.field(name).type) for name in ("error_code", *TIMES)}
+    columns |= {
+        "ovid": pa.array(clean.ovids, pa.binary()),
+        "bytes_seen": pa.array(clean.bytes_seen, pa.int64()),
+        "started_at": started,
+        "finished_at": pc.add(started, 1),
+        _TIME_OF[int(DoneStatus.SCANNED_CLEAN)]: pa.repeat(pa.scalar(now_ns, pa.int64()), count),
+    }
+    table = pa.table([columns[name] for name in LEDGER.names], schema=LEDGER)
+    return pa.concat_tables([table, ledger_table(rows.others, now_ns)]) if rows.others else table
 
 
 def ledger_rows(table: pa.Table, where: str) -> list[LedgerRecord]:
@@ -176,19 +198,17 @@ def triage_row(row: dict[str, Any]) -> TriageEvent:
     )
 
 
-def digest_of(*layers: Iterable[tuple[object, ...]]) -> bytes:
-    """Return a digest of rows, from which a page has its name: the same rows have the same name at any time."""
+def digest_of(table: pa.Table) -> bytes:
+    """Return a digest of rows, from which a page has its name: the same rows have the same name at any time.
+
+    Other versions of Arrow may lay the same columns out otherwise; a page under another name merges with this one.
+    """
     hashed = blake3()
-    for layer in layers:
-        for row in layer:
-            cells = tuple(bytes(cell) if isinstance(cell, bytes) else cell for cell in row)
-            hashed.update(repr(tuple(map(_plain, cells))).encode(errors="surrogatepass"))
-        hashed.update(b"\n")
+    for batch in (
+        table.drop_columns([name for name in table.column_names if name in _WHEN]).combine_chunks().to_batches()
+    ):
+        hashed.update(batch.serialize())
     return hashed.digest(16)
-
-
-def _plain(cell: object) -> object:
-    return operator.index(cell) if isinstance(cell, int) else cell
 
 
 def format_parquet(table: pa.Table) -> bytes:

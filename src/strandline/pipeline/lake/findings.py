@@ -72,8 +72,8 @@ class LakeFindings:
         if any(layers):
             if not _stands_alone(folded):
                 MemoryFindings(self._cache.findings()).check(folded)
-            name = PageName.of("findings", context, digest_of(*layers))
-            self._cache.write(name, findings_table(page, self._cache.clock.now_ns()))
+            table = findings_table(page, self._cache.clock.now_ns())
+            self._cache.write(PageName.of("findings", context, digest_of(table)), table)
         return FindingsReceipt(batch.scope, *map(len, layers))
 
     def record_triage(self, events: Sequence[TriageEvent]) -> None:
@@ -86,8 +86,8 @@ class LakeFindings:
             raise MissingParent("decisions", "findings")
         distinct = sorted(set(events))
         writer = WriteContext(events[0].tenant, _NOBODY, 0, 0, 0)
-        name = PageName.of("triage", writer, digest_of(distinct))
-        self._cache.write(name, triage_table(distinct, self._cache.clock.now_ns()))
+        table = triage_table(distinct, self._cache.clock.now_ns())
+        self._cache.write(PageName.of("triage", writer, digest_of(table)), table)
 
     def triage_of(self, tenant: TenantId, findings: Sequence[FindingId]) -> list[TriageEvent | None]:
         """Return the current decision of each finding, in their order; None for a finding without a decision."""

@@ -7,16 +7,18 @@ fenced by its record, which is read before. A zombie that was not refused only a
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from strandline.pipeline.commit import check_items, check_valid
 from strandline.pipeline.errors import BATCH_ROWS_MAX, BatchTooLarge, KeyMismatch
-from strandline.pipeline.identity import OvidHash, PolicyHash, TenantId
-from strandline.pipeline.lake.columns import digest_of, ledger_table
+from strandline.pipeline.identity import DIGEST_BYTES, OvidHash, PolicyHash, TenantId
+from strandline.pipeline.lake.columns import digest_of, ledger_table, page_table
 from strandline.pipeline.lake.layout import PageName
 from strandline.pipeline.lake.page_cache import PageCache
 from strandline.pipeline.ledger import LedgerRecord, fold, receipt
+from strandline.pipeline.page_rows import PageRows
 from strandline.pipeline.receipts import FindingsReceipt, LedgerReceipt
-from strandline.pipeline.scope import FenceOf, check_fence, unknown_fence
+from strandline.pipeline.scope import FenceOf, WriteContext, check_fence, unknown_fence
 
 
 class LakeLedger:
@@ -58,14 +60,24 @@ class LakeLedger:
         """Write rows as one page, and return once it is durable."""
         check_valid(records)
         check_items(records, after)
-        context = after.scope.context
-        rows = sorted(fold(records), key=lambda row: row.ovid)
+        context, now_ns = after.scope.context, self._cache.clock.now_ns()
+        if isinstance(records, PageRows) and len(records) == after.scope.units.count:  # each key once
+            table = page_table(records, now_ns)
+            done = receipt(records.others, after, clean=len(records.clean.ovids))
+        else:
+            rows = fold(records)
+            table, done = ledger_table(rows, now_ns), receipt(rows, after)
+        table = table.sort_by("ovid")
         check_fence(context, self._fence_of(context.tenant, context.run_id, context.shard_id))
-        known = self._cache.known_ledger(context.tenant, context.policy).rows([row.ovid for row in rows])
-        if any(old is not None and old.weak != row.weak for old, row in zip(known, rows, strict=True)):
-            raise KeyMismatch("ledger rows", "keys")
-        name = PageName.of("ledger", context, digest_of(rows))
-        table = ledger_table(rows, self._cache.clock.now_ns())
+        self._check_known(context, table)
+        name = PageName.of("ledger", context, digest_of(table))
         self._cache.write(name, table)
         self._cache.remember_ledger(context.tenant, context.policy, name, table)
-        return receipt(rows, after)
+        return done
+
+    def _check_known(self, context: WriteContext, table: pa.Table) -> None:
+        """Refuse rows of strong versions whose keys are known to be of weak ones, or the other way round."""
+        ledger = self._cache.known_ledger(context.tenant, context.policy)
+        (known,) = ledger.columns(table["ovid"].combine_chunks().cast(pa.binary(DIGEST_BYTES)), ("weak",))
+        if pc.any(pc.not_equal(known, table["weak"])).as_py():
+            raise KeyMismatch("ledger rows", "keys")
