@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,13 @@ from hypothesis import strategies as st
 from strandline.errors import Conflict
 from strandline.pipeline.lake import LakeDatabase, ledger_fold, ledger_runs
 from strandline.pipeline.lake.compaction import Compaction
+from strandline.pipeline.lake.state_log import Operation, StateLog
 from strandline.pipeline.ledger import DoneStatus
 from strandline.scan.driver import explain
 from strandline.scan.errors import SourceNotShared
 from strandline.scan.inventory import find_inventory
+from strandline.scan.parted.part_tasks import NewRows
+from strandline.scan.parted.parted_scan import plan_parts
 from strandline.scan.path_globs import parse_globs
 from strandline.scan.request import ScanRequest
 from strandline.scan.sources import FileSource, GitSource, Problem, Source, left_out
@@ -155,6 +158,29 @@ def test_a_scan_without_changes_writes_one_head_and_settles_nothing_again(
     assert before is not None
     assert after is not None
     assert after.parts == before.parts
+
+
+def test_a_part_costs_one_batch_of_scanner_state_however_many_chunks_it_has(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches follow one another, whatever the number of tasks; chunks of 4,096 items would each wait for the last."""
+    for name in ("run.manifest", "parted.part_planner", "parted.part_settler", "parted.parted_scan", "inventory"):
+        monkeypatch.setattr(f"strandline.scan.{name}.CHUNK_ROWS", 2, raising=False)
+    monkeypatch.setattr(AT_ONCE, 1)
+    request, workers = request_for(made(f"file://{tmp_path}/lake"), files(tree)), PartThreads()
+    batches: list[int] = []
+    append = StateLog.append
+
+    def counted(log: StateLog, decide: Callable[[StateLog], Sequence[Operation] | None]) -> None:
+        batches.append(len(decide(log) or ()))
+        append(log, decide)
+
+    monkeypatch.setattr(StateLog, "append", counted)
+    with request.open_stores() as stores:
+        planned = plan_parts(stores, request, workers, frozenset(), NewRows({}), lambda _: None)
+    chunks = [len(part.manifest) + len(part.planned) for part in planned.parts]
+    assert max(chunks) > 4
+    assert sorted(size for size in batches if size > 1) == sorted(filter(None, chunks))
 
 
 def test_a_listing_that_grows_past_the_bound_is_begun_again_by_tasks(

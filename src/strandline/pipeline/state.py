@@ -19,6 +19,8 @@ from strandline.protocol.canonical import to_signed, to_unsigned
 
 STATE_KEY_BYTES_MAX = 2048
 STATE_VALUE_BYTES_MAX = 16 * 1024 * 1024
+GATHERED_BYTES_MAX = 8 * 1024 * 1024
+GATHERED_MAX = 64
 _FENCES = b"\xff/strandline/fences/"
 """The prefix of the keys of fences; scanners cannot use it."""
 
@@ -80,6 +82,28 @@ class ScannerState(Protocol):
         them over those of its successor. Without one nothing is asked.
         """
         ...
+
+
+class GatheredPuts:
+    """Writes of one caller that go into few batches: a batch costs a store as much as a value does."""
+
+    def __init__(self, state: ScannerState, tenant: TenantId) -> None:
+        self._state = state
+        self._tenant = tenant
+        self._waiting: list[Put] = []
+        self._bytes = 0
+
+    def add(self, put: Put) -> None:
+        """Take a write, which is durable after the next `flush`."""
+        self._waiting.append(put)
+        self._bytes += len(put.value)
+        if self._bytes >= GATHERED_BYTES_MAX or len(self._waiting) >= GATHERED_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        """Return once all writes that were taken are durable."""
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        self._state.apply_batch(self._tenant, waiting)
 
 
 class MemoryState:

@@ -16,7 +16,7 @@ import json
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -281,6 +281,7 @@ def _format_head(head: Inventory) -> bytes:
     return json.dumps({**{name: value for name, value in fields.items() if name != "parts"}, **parts}).encode()
 
 
+@lru_cache(maxsize=2)  # each part of a large scan reads the head, which names all parts
 def _parse_head(data: bytes) -> Inventory:
     head = json.loads(data)
     sources = tuple(SourceFacts(**one) for one in head["sources"])

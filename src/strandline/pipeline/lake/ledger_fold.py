@@ -64,6 +64,12 @@ class LedgerFold:
                     self._make_run()
 
     @property
+    def is_empty(self) -> bool:
+        """Return whether there are no rows."""
+        with self._lock:
+            return not (self._runs or self._recent)
+
+    @property
     def is_small(self) -> bool:
         """Return whether there are few rows."""
         with self._lock:
@@ -94,6 +100,8 @@ class LedgerFold:
 
     def columns(self, ovids: pa.Array, names: Sequence[str]) -> list[pa.Array]:
         """Return some columns of the rows of keys, in their order; null where there is no row, or no key."""
+        if self.is_empty:
+            return [pa.nulls(len(ovids), self._scope.column(np.zeros(0, RECORD), name).type) for name in names]
         known = ovids.is_valid().to_numpy(zero_copy_only=False)
         wanted, places = sorted_keys(keys_of(ovids.drop_null()))
         records, found = self._found(wanted)

@@ -143,9 +143,8 @@ class StateLog:
         with self._lock:
             self._catch_up()
             while operations := decide(self):
-                for operation in operations:
-                    if operation not in stored:
-                        stored[operation] = self._stored(operation)
+                new = [operation for operation in operations if operation not in stored]
+                stored.update(zip(new, self._all_stored(new), strict=True))
                 batch = Batch(named, tuple(stored[operation] for operation in operations))
                 if self._create(batch) and self._is_next():
                     self._apply(batch)
@@ -189,9 +188,16 @@ class StateLog:
             raise _damaged(f"{self._store.address}: {key}", "a value of scanner state is gone")
         return found.body
 
+    def _all_stored(self, operations: Sequence[Operation]) -> list[Operation]:
+        """Write large values; they need no order, so several are written at once."""
+        if sum(map(_is_large, operations)) <= 1:
+            return list(map(self._stored, operations))
+        with ThreadPoolExecutor(_THREADS) as pool:
+            return list(pool.map(self._stored, operations))
+
     def _stored(self, operation: Operation) -> Operation:
         """Write a large value as an object of its own, under an id that nothing else has."""
-        if operation.kind != _SET or len(operation.value) <= INLINE_BYTES_MAX:
+        if not _is_large(operation):
             return operation
         named = secrets.token_bytes(_ID_BYTES)
         for attempt in range(_ATTEMPTS):
@@ -292,6 +298,10 @@ class StateLog:
             body = format_batch(Batch(bytes(_ID_BYTES), tuple(operations)))
             with suppress(Unavailable, UnknownOutcome):  # the batch is durable, and a later one brings a snapshot
                 self._store.put(format_snapshot(self._tenant, self._next - 1), body)
+
+
+def _is_large(operation: Operation) -> bool:
+    return operation.kind == _SET and len(operation.value) > INLINE_BYTES_MAX
 
 
 def _field(data: bytes, at: int) -> tuple[bytes, int]:

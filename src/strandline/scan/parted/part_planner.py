@@ -4,13 +4,12 @@ Invariants: an item is decided as `plan.planner` decides it; a chunk is durable 
 """
 
 import secrets
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
 
-from strandline.pipeline.state import Put
+from strandline.pipeline.state import GatheredPuts, Put
 from strandline.pipeline.stores import Stores
 from strandline.scan.arrow_chunks import format_table, rechunked
 from strandline.scan.inventory import CHUNK_ROWS, ITEMS, InventoryPart, find_inventory
@@ -53,8 +52,11 @@ def plan_part(request: ScanRequest, task: PlanTask) -> PlannedPart:
         )
         if plan.is_same and task.is_aligned:
             return replace(done, sums=_sums(stores, request, task, plan, known))
-        chunks = tuple(write_chunks(stores.state, request.tenant, task.manifest, plan.todo()))
-        return replace(done, manifest=chunks, planned=_written(stores, request, task, plan))
+        puts = GatheredPuts(stores.state, request.tenant)
+        chunks = tuple(write_chunks(puts, task.manifest, plan.todo()))
+        planned = _written(puts, task, plan)
+        puts.flush()
+        return replace(done, manifest=chunks, planned=planned)
 
 
 def _listed(source: Source, part: ListingPart) -> Iterator[pa.RecordBatch]:
@@ -73,13 +75,14 @@ def known_rows(stores: Stores, request: ScanRequest, parts: tuple[InventoryPart,
 
 def _sums(stores: Stores, request: ScanRequest, task: PlanTask, plan: Plan, known: RowIndex) -> Sums:
     summing = Summing(stores, request, stat_cache(ReadVersions((), ()), known), task.is_new)
-    deque(summing.added(plan.planned), maxlen=0)
+    for batch in plan.planned:
+        summing.add(batch)
     return summing.sums
 
 
-def _written(stores: Stores, request: ScanRequest, task: PlanTask, plan: Plan) -> tuple[int, ...]:
+def _written(puts: GatheredPuts, task: PlanTask, plan: Plan) -> tuple[int, ...]:
     ids: list[int] = []
     for table in rechunked(plan.planned, PLANNED, CHUNK_ROWS):
         ids.append(secrets.randbits(63))
-        stores.state.apply_batch(request.tenant, [Put(format_chunk_key(task.plan, ids[-1]), format_table(table))])
+        puts.add(Put(format_chunk_key(task.plan, ids[-1]), format_table(table)))
     return tuple(ids)

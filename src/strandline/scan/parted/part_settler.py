@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from strandline.pipeline.state import Put
+from strandline.pipeline.state import GatheredPuts, Put
 from strandline.pipeline.stores import Stores
 from strandline.scan.arrow_chunks import parse_table, rechunked
 from strandline.scan.errors import ManifestBroken
@@ -36,9 +36,10 @@ def _settled(stores: Stores, request: ScanRequest, task: SettleTask, rows: NoteR
     cache = stat_cache(notes, known_rows(stores, request, task.part.task.known))
     summing = Summing(stores, request, cache, task.is_new)
     items = summing.added(_planned(stores, request, task))
+    puts = GatheredPuts(stores.state, request.tenant)
     for at, chunk in enumerate(rechunked(items, ITEMS, CHUNK_ROWS)):
-        key = format_part_key(request.inputs_digest, task.target, at)
-        stores.state.apply_batch(request.tenant, [Put(key, format_items(chunk))])
+        puts.add(Put(format_part_key(request.inputs_digest, task.target, at), format_items(chunk)))
+    puts.flush()
     return summing.sums
 
 

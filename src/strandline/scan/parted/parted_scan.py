@@ -39,7 +39,7 @@ from strandline.scan.plan.planner import PLANNED, Reason
 from strandline.scan.plan.read_versions import NoteRows, delete_read_versions, read_version_keys
 from strandline.scan.policies import usable_bases
 from strandline.scan.request import ScanRequest
-from strandline.scan.run.manifest import delete_numbered, manifest_of
+from strandline.scan.run.manifest import delete_numbered, format_chunk_key, manifest_of
 from strandline.scan.run.orphan_manifests import forget_manifest, record_manifest
 from strandline.scan.settle.outcome import Outcome, inventory_head, outcome_of
 from strandline.scan.settle.sums import Sums
@@ -149,8 +149,10 @@ def settle_parts(
 
 def discard_plan(stores: Stores, request: ScanRequest, plan: PartedPlan) -> None:
     """Delete the chunks of a plan; its manifest is its run's, if it has one."""
+    planned = [format_chunk_key(plan.number, named) for part in plan.parts for named in part.planned]
+    delete_chunks(stores.state, request.tenant, planned)
     numbers = [plan.number] if plan.todo_items else [plan.number, plan.manifest.number]
-    for number in numbers:
+    for number in numbers:  # also what tasks wrote that were repeated
         delete_numbered(stores.state, request.tenant, number)
         forget_manifest(stores.state, request.tenant, request.digest, number)
 

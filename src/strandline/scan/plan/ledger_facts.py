@@ -91,6 +91,14 @@ def ledger_answers(ledger: DoneLedger, tenant: TenantId, policy: PolicyHash, ovi
     return answer_columns(ledger_rows(ledger, tenant, policy, ovids.to_pylist()))
 
 
+def with_row(ledger: DoneLedger, tenant: TenantId, policy: PolicyHash, ovids: pa.Array) -> pa.Array:
+    """Return the keys, and null for those that are known to have no row: most of a first scan."""
+    if not isinstance(ledger, ColumnarLedger) or ovids.null_count == len(ovids):
+        return ovids
+    (status,) = ledger.get_columns(tenant, policy, ovids, ("status",))
+    return pc.if_else(pc.is_valid(status), ovids, pa.scalar(None, ovids.type))
+
+
 def answer_columns(rows: Iterable[LedgerRecord | None]) -> pa.RecordBatch:
     """Return rows of the ledger as columns of `ANSWER`."""
     nothing = (None,) * len(ANSWER)

@@ -20,7 +20,7 @@ from strandline.pipeline.identity import OvidHash
 from strandline.pipeline.ledger import DoneStatus, LedgerRecord
 from strandline.pipeline.stores import Stores
 from strandline.scan.inventory import find_inventory
-from strandline.scan.plan.ledger_facts import FACTS, RowWriter, is_done, ledger_columns, ledger_rows, no_facts
+from strandline.scan.plan.ledger_facts import FACTS, RowWriter, is_done, ledger_columns, ledger_rows, no_facts, with_row
 from strandline.scan.plan.packed_batches import CountedBatches, PackedBatches
 from strandline.scan.plan.previous_scan import PreviousScan
 from strandline.scan.plan.probes import Probes
@@ -222,8 +222,11 @@ class Planner:
         )
 
     def _rows(self, listed: pa.RecordBatch) -> list[LedgerRecord | None]:
-        request = self._request
-        return ledger_rows(self._stores.ledger, request.tenant, request.policy_hash, listed["ovid"].to_pylist())
+        request, ledger = self._request, self._stores.ledger
+        ovids = with_row(ledger, request.tenant, request.policy_hash, listed["ovid"])
+        if ovids.null_count == len(ovids):
+            return [None] * len(ovids)
+        return ledger_rows(ledger, request.tenant, request.policy_hash, ovids.to_pylist())
 
     def _left(
         self, left: pa.RecordBatch, rows: list[LedgerRecord | None], pending: pa.Array

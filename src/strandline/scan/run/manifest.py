@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.pipeline.identity import DIGEST_BYTES, OvidHash, PolicyHash, StableItemId, TenantId
-from strandline.pipeline.state import Delete, Put, ScannerState
+from strandline.pipeline.state import Delete, GatheredPuts, Put, ScannerState
 from strandline.protocol.keyspace import (
     ManifestHint,
     ManifestRowKey,
@@ -151,13 +151,11 @@ class WrittenChunk(NamedTuple):
     bytes: int
 
 
-def write_chunks(
-    state: ScannerState, tenant: TenantId, number: int, rows: Iterable[pa.RecordBatch]
-) -> Iterator[WrittenChunk]:
-    """Store rows as chunks under ids that no other task has, also if it does the same again."""
+def write_chunks(puts: GatheredPuts, number: int, rows: Iterable[pa.RecordBatch]) -> Iterator[WrittenChunk]:
+    """Give rows to be stored as chunks under ids that no other task has, also if it does the same again."""
     for chunk in _chunks(rows):
         named = secrets.randbits(63)
-        state.apply_batch(tenant, [Put(format_chunk_key(number, named), format_table(chunk))])
+        puts.add(Put(format_chunk_key(number, named), format_table(chunk)))
         weight = pc.sum(weights(chunk["size"])).as_py()
         yield WrittenChunk(named, len(chunk), weight, pc.sum(chunk["size"]).as_py() or 0)
 

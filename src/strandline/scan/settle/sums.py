@@ -79,9 +79,13 @@ class Summing:
     def added(self, planned: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what the inventory keeps of a plan, batch by batch, each added up."""
         for batch in planned:
-            rechecked = recheck(self._stores, self._request, batch, self._cache, self._is_new)
-            self._add(batch, rechecked)
-            yield _inventory_rows(self._request, rechecked)
+            yield _inventory_rows(self._request, self.add(batch))
+
+    def add(self, batch: pa.RecordBatch) -> Rechecked:
+        """Add up a batch of a plan, and return it with what the run brought."""
+        rechecked = recheck(self._stores, self._request, batch, self._cache, self._is_new)
+        self._add(batch, rechecked)
+        return rechecked
 
     def _add(self, batch: pa.RecordBatch, rechecked: Rechecked) -> None:
         sums, (listed, facts, is_new) = self.sums, rechecked
