@@ -110,7 +110,9 @@ class TestFolders:
         assert (taken.code, "is there already" in taken.err, "hint: give another path" in taken.err) == (1, True, True)
         for option in ((), ("--dry-run",)):
             missing = run_command("fold", "import", tmp_path / "nothing", tmp_path / "copy", *option)
-            assert (missing.code, "there is no manifest" in missing.err) == (3, True)
+            assert (missing.code, "there is no such folder\nhint: give the folder of an" in missing.err) == (3, True)
+            none = run_command("fold", "import", fold.parent, tmp_path / "copy", *option)
+            assert (none.code, f"there is no {MANIFEST_NAME}\nhint: give the folder of an" in none.err) == (3, True)
             mirror = run_command("fold", "import", tmp_path / "art", tmp_path / "copy", "--mode", "archive", *option)
             assert (mirror.code, "it is of mode mirror" in mirror.err) == (1, True)
             over = run_command("fold", "import", tmp_path / "art", fold, *option)
@@ -229,7 +231,7 @@ class TestPublished:
         with closing(LocalObjects(tmp_path / "artifacts")) as objects:
             objects.put(POINTER_KEY, b"not a pointer")
         broken = run_command("fold", "bootstrap", address, tmp_path / "copy")
-        assert (broken.code, "the pointer is none" in broken.err) == (3, True)
+        assert (broken.code, "the pointer cannot be read\nhint: publish again" in broken.err) == (3, True)
         assert not (tmp_path / "copy").exists()
 
 

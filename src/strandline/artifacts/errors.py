@@ -40,8 +40,8 @@ class Refusal(Enum):
 class ArtifactInvalid(Damaged):
     """An artifact that is not whole, or not what its manifest says; nothing was imported."""
 
-    def __init__(self, path: str, refusal: Refusal, problem: str) -> None:
-        super().__init__(path, problem, safe="fetch it again, or use another artifact; nothing was changed")
+    def __init__(self, path: str, refusal: Refusal, problem: str, *, safe: str | None = None) -> None:
+        super().__init__(path, problem, safe=safe or "fetch it again, or use another artifact; nothing was changed")
         self.refusal = refusal
 
 

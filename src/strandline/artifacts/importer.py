@@ -268,8 +268,12 @@ def read_manifest(artifact: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
-        problem = f"there is no manifest: {error.strerror}"
-        raise ArtifactInvalid(str(artifact), Refusal.NOT_A_MANIFEST, problem) from error
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            problem = f"there is no {MANIFEST_NAME}" if artifact.is_dir() else "there is no such folder"
+            safe = "give the folder of an artifact; nothing was changed"
+        else:
+            problem, safe = f"{MANIFEST_NAME} cannot be read: {error.strerror}", None
+        raise ArtifactInvalid(str(artifact), Refusal.NOT_A_MANIFEST, problem, safe=safe) from error
     with os.fdopen(descriptor, "rb") as file:
         return file.read(MANIFEST_BYTES_MAX + 1)
 

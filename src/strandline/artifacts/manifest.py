@@ -145,7 +145,7 @@ def parse_manifest(data: bytes, path: str) -> Manifest:
     except (ValueError, FormatError) as wrong:
         raise _invalid(path, f"the manifest has a wrong form or cursor: {wrong}") from wrong
     if not _HASH.fullmatch(found["digest"]):
-        raise _invalid(path, "the manifest's digest is none")
+        raise _invalid(path, "the manifest's digest is no BLAKE3 hash")
     files = tuple(_parsed_file(path, file, form) for file in found["files"])
     _check_files(path, form, files)
     manifest = Manifest(
@@ -199,7 +199,7 @@ def _parsed_file(path: str, found: object, form: Form) -> ArtifactFile:
         raise _invalid(path, "a file of the manifest is no JSON object")
     _check_fields(path, "file of the manifest", found, _RUN_FIELDS if form is Form.LOGICAL else _FILE_FIELDS)
     if not _HASH.fullmatch(found["blake3"]):
-        raise _invalid(path, f"the hash of {found['path'][:100]!r} is none")
+        raise _invalid(path, f"the hash of {found['path'][:100]!r} is no BLAKE3 hash")
     if not is_safe_path(found["path"]):
         raise ArtifactInvalid(path, Refusal.UNSAFE_PATH, f"the path {found['path'][:100]!r} is not below data/")
     return ArtifactFile(**found)

@@ -310,7 +310,8 @@ class PublishedArtifacts:
         if seen is None:
             raise NoArtifact(self.address, "there is no artifact")
         if seen.pointer is None:
-            raise ArtifactInvalid(f"{self.address}/{POINTER_KEY}", Refusal.NOT_A_MANIFEST, "the pointer is none")
+            problem, safe = "the pointer cannot be read", "publish again, which replaces it; nothing was changed"
+            raise ArtifactInvalid(f"{self.address}/{POINTER_KEY}", Refusal.NOT_A_MANIFEST, problem, safe=safe)
         return seen.pointer
 
     def _manifest(self, pointer: Pointer) -> Manifest:

@@ -30,7 +30,7 @@ class ReaderSnapshot:
         self._cursor, self._pages = self._reader.pages(b"", PAGE_ROWS)
         if not self._cursor:
             self.close()
-            hint = "catch up with the bucket first"
+            hint = "catch up with the bucket first; one without a write has nothing to export"
             raise ArtifactUnfit(str(self._path), Refusal.NO_CURSOR, "the fold is of no revision yet", hint=hint)
 
     def cursor(self) -> WatchCursor:
