@@ -59,12 +59,13 @@ UNBOUNDED = {
 """Runs of one class up to a character outside it; Go counts to 1000, and the engine's limit bounds the match."""
 OPEN_ENDED = {
     *("amqp-uri", "mongodb-uri", "mysql-uri", "postgresql-uri", "redis-uri", "sqlserver-uri", "zapier-webhook"),
-    *("azure-storage-connection-string", "google-chat-webhook"),
+    *("azure-storage-connection-string", "google-chat-webhook", "cloudinary-url"),
 }
 """Addresses: what follows the secret is a part of them."""
 SEVERAL_PLACES = {
     *("credential-file-git", "credential-file-secrets", "credential-file-snmp"),
     *("generic-config-password", "generic-curl-user", "generic-login-pair", "generic-value-pair"),
+    "generic-quoted-password",
 }
 """Their secret stands in one of several groups: the first that took part in the match."""
 NAMED_AND_WORDED = {"generic-config-password"}
@@ -352,12 +353,31 @@ def test_a_token_that_runs_on_is_not_a_token(engine: Engine, tail: str) -> None:
     assert not [name for name, text in tried.items() if name in found(engine, text + tail * 700)]
 
 
-def test_a_checksum_that_is_wrong_hides_the_token_and_one_that_is_right_proves_it(engine: Engine) -> None:
+def test_a_checksum_that_is_right_proves_a_token_and_one_that_is_wrong_makes_it_doubtful(engine: Engine) -> None:
     good = expand("GITHUB_TOKEN={{github-crc32:ghp_}}", "good")
     (finding,) = engine.scan(good.encode()).findings
     assert finding.confidence == 10
     wrong = good[:-1] + ("0" if good[-1] != "0" else "1")
-    assert found(engine, wrong) == []
+    (finding,) = engine.scan(wrong.encode()).findings
+    assert (finding.rule_id, finding.confidence) == ("github-pat", 1)
+    assert found(engine, "GITHUB_TOKEN=ghp_" + "abc123def456" * 3) == []
+
+
+@pytest.mark.parametrize("name", ["psk", "wifi_psk", "WIFI-PSK"])
+def test_a_name_of_a_password_that_an_expression_takes_is_a_keyword_of_it(engine: Engine, name: str) -> None:
+    assert found(engine, expand(f'{name} = "{{{{password:16}}}}"', "psk")) == ["generic-password"]
+
+
+@pytest.mark.parametrize("host", ["localhost:5432", "127.0.0.1", "db", "postgres:5432", "redis"])
+def test_a_generated_password_before_a_host_that_everybody_has_is_found_and_a_word_is_not(
+    engine: Engine, host: str
+) -> None:
+    for scheme in ("postgres", "redis", "mysql", "amqp", "mongodb"):
+        assert found(engine, expand(f"{scheme}://shop:{{{{base36:18}}}}7@{host}/shop", host)) == [
+            {"postgres": "postgresql"}.get(scheme, scheme) + "-uri"
+        ]
+        for word in (scheme, "harbor", "harbor-lamp", "secret12"):
+            assert found(engine, f"{scheme}://shop:{word}@{host}/shop") == []
 
 
 def test_the_keys_that_vendors_document_are_allowed_and_their_neighbours_are_not(engine: Engine) -> None:

@@ -13,6 +13,34 @@ from strandline.detect.tokens.examples import expand
 from strandline.pipeline.identity import TenantSecretKey
 
 FOUND = {
+    "a variable of fish": ("config.fish", "set -gx DEPLOY_TOKEN ⟦{{base62:40}}⟧\n"),
+    "a variable of csh": (".cshrc", "setenv DB_PASSWORD ⟦{{base36:18}}⟧\n"),
+    "a password in a variable of nginx": ("nginx.conf", 'set $ldap_password "⟦{{password:16}}⟧";'),
+    "a UUID in a manifest": ("deploy.yaml", '- name: API_KEY\n  value: "⟦{{uuid:}}⟧"'),
+    "a UUID with a type (Rust)": ("lib.rs", 'const ACCESS_TOKEN: &str = "⟦{{uuid:}}⟧";'),
+    "a UUID in a row of SQL": ("a.sql", "VALUES ('access_token', '⟦{{uuid:}}⟧');"),
+    "a UUID as a default (Terraform)": (
+        "a.tf",
+        'variable "api_key" {\n  type    = string\n  default = "⟦{{uuid:}}⟧"\n}',
+    ),
+    "a UUID in a table": ("a.md", "| API_KEY | `⟦{{uuid:}}⟧` |"),
+    "a key in a table": ("a.md", "| MASTER_KEY | `⟦{{bytes64:32}}⟧` |"),
+    "a key as an option": ("a.sh", "shop login --encryption-key ⟦{{hex:32}}⟧ --region eu"),
+    "a padded key as an option": ("a.sh", "shop login --session-secret ⟦{{bytes64:32}}⟧ --region eu"),
+    "a password as an option with a short name": ("a.sh", "shop login --db-pass ⟦{{password:14}}⟧ --region eu"),
+    "a key with a name of its own in small letters": ("a.hcl", 'inventory_key = "⟦{{hex:32}}⟧"'),
+    "a key with a name of its own in camel case": ("a.json", '{"inventoryKey": "⟦{{base62:40}}⟧"}'),
+    "a password with brackets": ("a.json", '{"password": "⟦{{base62:5}}<{{base62:4}}7,Q{{base62:4}}>{⟧"}'),
+    "a password with a semicolon": ("a.py", "DB_PASSWORD = '⟦{{base62:5}};({{base62:4}}7,Q{{base62:4}}⟧'"),
+    "a password of the machine itself": ("a.py", 'URL = "postgres://jo:⟦{{base36:17}}7⟧@localhost:5432/shop"'),
+    "words in a variable": ("a.sh", "DB_PASSWORD=⟦harbor-lantern-canyon⟧ ./shop"),
+    "words as an option": ("a.sh", "shop login --db-password=⟦harborlantern⟧"),
+    "words as a default (Terraform)": (
+        "a.tf",
+        'variable "db_password" {\n  type    = string\n  default = "⟦harborlantern⟧"\n}',
+    ),
+    "words in a dense pair": ("a.json", '[{"key":"db_password","value":"⟦harborlantern⟧"}]'),
+    "a generated part behind a dot": ("a.yml", "ACME_TOKEN: ⟦prd.z{{base62:8}}Q7k2T{{base62:12}}⟧"),
     "a type between name and sign (Go)": ("main.go", 'var shopToken string = "⟦{{base62:40}}⟧"'),
     "a password with a type (Go)": ("main.go", 'const dbPassword string = "⟦{{password:14}}⟧"'),
     "a value that a constructor wraps": ("Shop.java", 'String password = new String("⟦{{base36:18}}⟧");'),
@@ -63,6 +91,31 @@ FOUND = {
     "a word that ends with a sign": ("web.config", '<add key="MailPassword" value="⟦{{lower:12}}⟧$"/>'),
 }
 CLEAN = {
+    "keys of sites and addresses of contracts": (
+        "a.js",
+        """
+const RECAPTCHA_SITE_KEY = "6Le{{base62:37}}";
+address constant TOKEN = 0x{{hex:40}};
+{"nextToken": "{{bytes64:48}}", "primaryKey": "{{hex:32}}", "object_key": "{{hex:40}}", "publicKey": "{{bytes64:32}}"}
+""",
+    ),
+    "hashes of passwords in statements": (
+        "auth.sql",
+        "INSERT INTO users VALUES (1, 'jo@acme.io', '$2b$12${{base62:53}}');",
+    ),
+    "hashes of passwords in a document": ("a.json", '{"password": "$2a$10${{base62:53}}"}'),
+    "regular expressions of passwords": (
+        "a.js",
+        """password: "^(?=.*[A-Z])(?=.*[0-9]).{8,}$", passwordRule: "^[A-Z]{2}[a-z]+[0-9]{4}$" """,
+    ),
+    "paths and calls beside the name of a password": (
+        "a.py",
+        """
+data = read(join(pwd, './data/set-1.csv'))
+password = "#{node['Acme1']['password']}"
+password="%(user)s,%(secret)s;%(Host1)s"
+""",
+    ),
     "tokens of requests": (
         "a.sh",
         """

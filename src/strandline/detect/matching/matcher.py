@@ -42,16 +42,17 @@ from strandline.pipeline.identity import SecretHash, TenantSecretKey, norm_hash,
 CLOSE_BYTES = 32
 _ASSIGNED = re.compile(rb"(?:=|:|=>|:=|<-|->|,|\()[ \t]{0,8}[a-zA-Z]{0,2}[\"'`]{0,3}\Z")
 _BEFORE_BYTES = 16
-_BINARY_MAX, _WEAK_MAX, _NAMED_MAX = 2, 2, 4
+_BINARY_MAX, _WEAK_MAX, _NAMED_MAX, _DOUBTFUL_MAX = 2, 2, 4, 1
 _LOOSE = frozenset(
     {
         *("generic-token", "generic-password", "header-token", "uri-password", "command-password", "stored-secret"),
         *("chosen-password", "weak-password", "config-password", "setting-key"),
-        *("argument-password", "state-secret", "weak-passphrase"),
+        *("argument-password", "state-secret", "weak-passphrase", "weak-variable"),
+        "quoted-password",
     }
 )
 """Validators of values that only their place makes secrets."""
-_WORDS = frozenset({"weak-password", "config-password", "weak-passphrase"})
+_WORDS = frozenset({"weak-password", "config-password", "weak-passphrase", "weak-variable"})
 """Validators of words in the place of a password."""
 _RANDOM_BYTES = 24
 _HEX = re.compile(rb"[0-9a-f-]+|[0-9A-F-]+")
@@ -199,6 +200,7 @@ class Matcher:
             is_loose = self.rule.validator in _LOOSE and verdict is not Verdict.VALID
             score = min(score, _generic_max(data, match, secret, is_loose=is_loose))
             score = min(score, _WEAK_MAX) if self.rule.validator in _WORDS else score
+        score = min(score, _DOUBTFUL_MAX) if verdict is Verdict.DOUBTFUL else score
         return Hit(self.number, *span, secret_hash(key, norm_hash(secret)), score)
 
     def _begin(self, data: bytes, start: int) -> int:

@@ -44,6 +44,7 @@ _TEMPLATES = rb"""
     ^\$[A-Za-z_{(\[] | [$\#%@]\{ | \{\{ | \}\} | <%|%> | \$\( | %\(
   | (?:^|[ =:/])%[sdv]\b | ^%[A-Za-z_]+%$ | ^<[^>]*>?$ | ^\{[A-Za-z_.0-9]*\}$ | ^\[[^\]]*\]$
   | \.\.\. | \xe2\x80\xa6 | ^\(|\($|\(\) | ^&[a-z] | ^@[\w-]+[./]
+  | ^\^.*\$$ | \[[^\]]{0,8}(?:[aA]-[zZ]|0-9)
   | ^!(?:Ref|Sub|GetAtt|vault|secret)\b | ^__\w+__$ | \*{4}
 """
 
@@ -103,20 +104,27 @@ _FILES = re.compile(
 )
 
 # Words that stand where a password could and are none: labels, types, kinds of fields, words of code and of tests.
+# Short ones are parts of other words (canyon, latest, shadow), so they count only at the edge of a word.
+_SHORT_LABELS = rb"""
+    user | auth | text | show | test | fake | mock | none | null | any | type | name | form | html | json
+  | http | file | path | config | fail | must | match | admin | bytes | char | object | class | self | this | foo | bar
+  | baz | your | never | env | vault | store | basic | digest | query | body | cookie"""
 _LABELS = re.compile(
     rb"""
-    pass | pwd | passwort | secret | token | credential | login | user | auth | hash | crypt | plain | hidden | prompt
+    pass | pwd | passwort | secret | token | credential | login | hash | crypt | plain | hidden | prompt
   | contrase | senha | wachtwoord | salasana | heslo | haslo | adgangskode | parola | jelszo | kennwort | lozinka
-  | string | text | field | input | label | value | valid | enter | confirm | require | option | forgot | reset | show
-  | change | current | default | example | sample | dummy | test | fake | mock | none | null | undefined | empty | any
-  | type | name | form | html | json | http | file | path | config | setting | param | argument | variable | column
-  | error | fail | incorrect | wrong | invalid | success | must | should | cannot | match | missing | unknown | ignore
-  | admin | anonym | public | private | encod | base64 | bytes | char | object | function | return | class | self | this
-  | foo | bar(?![a-z]) | baz | blah | lorem | whatever | something | your | unused | disabled | enabled | never | always
+  | string | field | input | label | value | valid | enter | confirm | require | option | forgot | reset
+  | change | current | default | example | sample | dummy | undefined | empty
+  | setting | param | argument | variable | column
+  | error | incorrect | wrong | invalid | success | should | cannot | missing | unknown | ignore
+  | anonym | public | private | encod | base64 | function | return
+  | blah | lorem | whatever | something | unused | disabled | enabled | always
   | ^(?:un)?supported$ | deprecated | ^(?:read|write)[-_.]?only$
-  | env | interactive | keyring | keychain | vault | store | manager | service | request | response | header | bearer
-  | basic | digest | query | body | cookie | session | optional | generate | random
-    """,
+  | interactive | keyring | keychain | manager | service | request | response | header | bearer
+  | session | optional | generate | random
+  | (?:\b|_|(?-i:(?<=[a-z])(?=[A-Z])))(?:%(short)b) | (?:%(short)b)s?(?:\b|_|(?-i:(?<=[a-z])(?=[A-Z]))|[0-9])
+    """
+    % {b"short": _SHORT_LABELS},
     re.VERBOSE | re.IGNORECASE,
 )
 _LABEL = "a label, a type or a word of code"
@@ -125,6 +133,11 @@ _CHOSEN_WORDS = re.compile(
     rb"|[A-Z]?[a-z]{5,32}[!@#$%^&*?+]{1,3}|[a-z]{2}[!@#$%^&+][a-z]{4,16}"
 )
 _ONE_LABEL = re.compile(rb"[A-Z][a-z]+|[A-Z]+|(?:[a-z]+|[A-Z][a-z]+)(?:[A-Z][a-z]+)+|(?:[a-z_]+[.])+[a-z_]+")
+
+# A short word, a dot and a generated part (`prd.zVgPRTgc18uWJOyZzRfC`): the form of an identifier, and none.
+_PREFIXED = re.compile(
+    rb"^[a-z]{1,8}[0-9]{0,2}\.(?=[^0-9]*[0-9][^0-9]*[0-9])(?=[^A-Z]*[A-Z][a-z0-9]*[A-Z])[0-9A-Za-z_-]{16,}$"
+)
 
 _LOOKED_AT = 512
 _FEW = 5
@@ -137,7 +150,8 @@ def placeholder_reason(value: bytes) -> str | None:
         return "bytes of no text"
     if len(set(head)) < _FEW:
         return "too few different characters"
-    return next((form.reason for form in _FORMS if form.pattern.search(head)), None)
+    reason = next((form.reason for form in _FORMS if form.pattern.search(head)), None)
+    return None if reason == IDENTIFIER and _PREFIXED.match(head) else reason
 
 
 def _is_text(head: bytes) -> bool:
@@ -154,6 +168,39 @@ def reference_reason(value: bytes) -> str | None:
     if _TEMPLATE.pattern.search(head):
         return _TEMPLATE.reason
     return "a reference, a switch or a word that asks for a value" if _REFERENCES.search(head) else None
+
+
+# A template, a call or a subscript: what stands between quotes and is replaced or evaluated.
+_EVALUATED = re.compile(
+    rb"""
+    [$\#%@]\{[^}]*\} | \{\{ | \}\} | <%|%> | \$\([^)]*\) | %\(\w*\)[sdr]? | ^<[\w .-]+>$ | ^\{[\w.-]*\}$
+  | ^\[[^\]]*\]$ | ^[A-Za-z_][\w.:>-]*\(.*\)[;,]?$ | ^[A-Za-z_]\w*(?:\[[^\]]*\])+$
+  | \w\[["'] | :// | \\[ux][0-9a-fA-F]{2} | <[/!]?[a-z]+[ />]
+  | \.\.\. | \*{4} | ^\.{0,2}[/\\] | ^%[sdvq]$ | [a-z]\(\) | ^\(?\?[:!=<] | => | [aA]-[zZ]
+  | 0-9 | \\[dwsDWS] | [\]}.][+*]\W?\Z
+    """,
+    re.VERBOSE,
+)
+
+
+def quoted_reason(value: bytes) -> str | None:
+    """Return why a value with brackets or commas, between quotes, is no password, or None if it may be one."""
+    head = value[:_LOOKED_AT]
+    if _FORMS[0].pattern.search(head):
+        return _FORMS[0].reason
+    if _EVALUATED.search(head):
+        return _TEMPLATE.reason
+    letters = re.sub(rb"[^0-9A-Za-z]", b"", head)
+    if len(set(head)) < _FEW or len(letters) < _FEW:
+        return "too few different characters"
+    return next(
+        (
+            form.reason
+            for form in _FORMS
+            if form.reason != IDENTIFIER and form is not _TEMPLATE and form.pattern.search(letters)
+        ),
+        None,
+    )
 
 
 def word_reason(value: bytes) -> str | None:

@@ -4,6 +4,9 @@ A checksum proves a token; a structure can refute one; a loose value may turn ou
 validator, and the engine drops INVALID matches and raises the confidence of VALID ones. No validator uses a network,
 so VALID means well-formed, never "still works".
 
+A token of a provider's form whose checksum is wrong is DOUBTFUL: it was made up, cut off or mistyped, or the form is
+newer than its rule. The engine keeps it with the lowest confidence.
+
 Invariants: every validator accepts any bytes and never raises; the reason is a fixed sentence without any of them; in
 doubt the verdict is UNKNOWN, because INVALID hides a finding.
 """
@@ -24,6 +27,7 @@ from strandline.detect.tokens.placeholders import (
     chosen_reason,
     label_reason,
     placeholder_reason,
+    quoted_reason,
     reference_reason,
     word_reason,
 )
@@ -35,6 +39,7 @@ class Verdict(Enum):
 
     VALID = "valid"
     INVALID = "invalid"
+    DOUBTFUL = "doubtful"
     UNKNOWN = "unknown"
 
 
@@ -76,6 +81,16 @@ def _either(holds: bool, what: str) -> Judgement:  # noqa: FBT001 - the verdict 
     return _valid(f"{what} is right") if holds else _invalid(f"{what} is wrong")
 
 
+def _proved(holds: bool, what: str, secret: bytes) -> Judgement:  # noqa: FBT001 - the verdict is the argument
+    """Return the verdict of a checksum: without it a token of the form is doubtful, and a placeholder is none."""
+    if holds:
+        return _valid(f"{what} is right")
+    reason = placeholder_reason(secret)
+    return (
+        _invalid(f"{what} is wrong, and it is {reason}") if reason else Judgement(Verdict.DOUBTFUL, f"{what} is wrong")
+    )
+
+
 _CRC32_BASE62 = re.compile(rb"[a-z]{2,8}_([0-9A-Za-z]{30})([0-9A-Za-z]{6})")
 
 
@@ -84,7 +99,7 @@ def _crc32_base62(secret: bytes) -> Judgement:
     match = _CRC32_BASE62.fullmatch(secret)
     if match is None:
         return _unknown("not of the checksummed form")
-    return _either(to_base(zlib.crc32(match[1]), BASE62, 6).encode() == match[2], "the CRC-32 in base 62")
+    return _proved(to_base(zlib.crc32(match[1]), BASE62, 6).encode() == match[2], "the CRC-32 in base 62", match[1])
 
 
 _GITLAB = re.compile(rb"[\w-]{1,64}-([\w-]{20,300})\.(?:[0-9a-z]{2}\.)?([0-9a-z]{2})([0-9a-z]{7})")
@@ -95,7 +110,7 @@ def _gitlab_crc32(secret: bytes) -> Judgement:
     match = _GITLAB.fullmatch(secret)
     if match is None:
         return _unknown("not of the routable form")
-    return _either(int(match[3], 36) == zlib.crc32(secret[: match.start(3)]), "the CRC-32 in base 36")
+    return _proved(int(match[3], 36) == zlib.crc32(secret[: match.start(3)]), "the CRC-32 in base 36", match[1])
 
 
 _GRAFANA = re.compile(rb"(gl[a-z]{1,8}_[0-9A-Za-z]{32})_([0-9a-f]{8})")
@@ -106,7 +121,7 @@ def _grafana_crc32(secret: bytes) -> Judgement:
     match = _GRAFANA.fullmatch(secret)
     if match is None:
         return _unknown("not of the checksummed form")
-    return _either(zlib.crc32(match[1]).to_bytes(4, "little").hex().encode() == match[2], "the CRC-32 in hex")
+    return _proved(zlib.crc32(match[1]).to_bytes(4, "little").hex().encode() == match[2], "the CRC-32 in hex", match[1])
 
 
 _ACCOUNT_MAX = 10**12
@@ -160,20 +175,21 @@ _MACAROON = re.compile(rb"\x02\x01(?:\x08pypi\.org|\x0dtest\.pypi\.org)\x02.{20,
 
 def _pypi(secret: bytes) -> Judgement:
     """Judge a PyPI token: a version 2 macaroon whose location is PyPI, whole down to its signature."""
-    data = from_base64(secret.removeprefix(b"pypi-"))
-    return _either(data is not None and _MACAROON.fullmatch(data) is not None, "the macaroon")
+    text = secret.removeprefix(b"pypi-")
+    data = from_base64(text)
+    return _proved(data is not None and _MACAROON.fullmatch(data) is not None, "the macaroon", text)
 
 
 def _sentry(secret: bytes) -> Judgement:
     """Judge a Sentry organisation token: base64 of JSON with the time and the site, then a secret."""
     claims, _, _ = secret.removeprefix(b"sntrys_").rpartition(b"_")
     value = _object(claims)
-    return _either(value is not None and {"iat", "url", "org"} <= value.keys(), "the set of claims")
+    return _proved(value is not None and {"iat", "url", "org"} <= value.keys(), "the set of claims", secret)
 
 
 def _age(secret: bytes) -> Judgement:
     holds = re.fullmatch(rb"AGE-SECRET-KEY-1[0-9A-Z]{58}", secret) is not None and is_bech32(secret)
-    return _either(holds, "the bech32 checksum")
+    return _proved(holds, "the bech32 checksum", secret.removeprefix(b"AGE-SECRET-KEY-1").lower())
 
 
 _BASE58_MAX = 128
@@ -199,7 +215,7 @@ _PEM_NOISE = re.compile(
 )
 _PEM_BODIES = {b"OPENSSH ": rb"openssh-key-v1\0", b"PGP ": rb"[\x80-\xff]"}
 _DER = rb"\x30"
-_KEY_BYTES_MIN = 32
+_KEY_BYTES_MIN, _KEY_BYTES_DOUBTED = 32, 96
 
 
 def _pem(secret: bytes) -> Judgement:
@@ -212,7 +228,10 @@ def _pem(secret: bytes) -> Judgement:
         return _invalid("the body is no base64, or too short or plain to be a key")
     if b"ENCRYPTED" in match[2]:
         return _unknown("the body is encrypted")
-    return _either(re.match(_PEM_BODIES.get(match[1], _DER), data) is not None, "the beginning of the body")
+    holds = re.match(_PEM_BODIES.get(match[1], _DER), data) is not None
+    if not holds and len(data) >= _KEY_BYTES_DOUBTED and len(set(data)) > _KEY_BYTES_MIN:
+        return Judgement(Verdict.DOUBTFUL, "the beginning of the body is wrong")
+    return _either(holds, "the beginning of the body")
 
 
 _SLACK = tuple(
@@ -238,7 +257,7 @@ def _slack(secret: bytes) -> Judgement:
 def _discord(secret: bytes) -> Judgement:
     """Judge a bot's token: its first part is the bot's number, a snowflake, in base64."""
     user = from_base64(secret.split(b".")[0])
-    return _either(user is not None and re.fullmatch(rb"[0-9]{17,20}", user) is not None, "the bot's number")
+    return _proved(user is not None and re.fullmatch(rb"[0-9]{17,20}", user) is not None, "the bot's number", secret)
 
 
 def _onepassword(secret: bytes) -> Judgement:
@@ -330,7 +349,7 @@ def _generic_token(secret: bytes) -> Judgement:
     reason = placeholder_reason(secret) or word_reason(secret)
     if reason:
         return _invalid(reason)
-    if any(secret.startswith(prefixes) and judged(secret).verdict is Verdict.INVALID for prefixes, judged in _PROVING):
+    if any(secret.startswith(prefixes) and judged(secret).verdict in _REFUTED for prefixes, judged in _PROVING):
         return _invalid("a provider's form with a wrong checksum")
     if _SHORT_HEX.fullmatch(secret):
         return _invalid("an identifier or a short hash")
@@ -347,12 +366,21 @@ _PROVING: tuple[tuple[tuple[bytes, ...], Validator], ...] = (
     ((b"glsa_",), _grafana_crc32),
     ((b"pypi-AgE",), _pypi),
 )
+_REFUTED = (Verdict.INVALID, Verdict.DOUBTFUL)
 _RANDOM_CASE = 0.35
 _UUID = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?::fx)?\Z")
 _SHORT_HEX = re.compile(rb"[0-9a-f]{1,19}|[0-9A-F]{1,19}")
 _LONG_PASSWORD = 16
 _RANDOM_CHANGES = 3
 _CHANGES = re.compile(rb"(?<=[a-zA-Z])(?=[0-9])|(?<=[0-9])(?=[a-zA-Z])")
+# Letters and digits, a digit before the end, and a run of consonants that no word has.
+_NO_LANGUAGE = re.compile(
+    rb"(?=.*[0-9][a-z])(?=.*[bcdfghjklmnpqrstvwxz0-9]{5})(?=.*[bcdfghjklmnpqrstvwxz]{4})[a-z0-9]{10,}"
+)
+_QUOTED_KINDS, _QUOTED_SIGNS, _QUOTED_LETTERS = 2, 2, 7
+_ALPHANUMERIC = frozenset(BASE62.encode())
+_SIGNS = re.compile(rb"[^0-9A-Za-z_\s]")
+_WORD = re.compile(rb"[a-z]{5}|[A-Z]{5}")
 _WORDS_AND_NUMBER = re.compile(
     rb"[a-zA-Z]{3,}(?:[-_@][a-zA-Z]{3,}){0,3}[-_@#]?[0-9]{2,4}[!?]?|[a-zA-Z]{3,}[@#!][a-zA-Z]{3,}[0-9]{1,4}"
 )
@@ -384,7 +412,25 @@ def _generic_password(secret: bytes) -> Judgement:
         return _unknown("no placeholder")
     if len(_CHANGES.findall(secret)) >= _RANDOM_CHANGES or _case_changes(secret) > _RANDOM_CASE:
         return _unknown("letters and digits in no order")
+    if kinds[0] and _NO_LANGUAGE.fullmatch(secret):
+        return _unknown("letters of no language")
     return _invalid("too few kinds of characters")
+
+
+def _quoted_password(secret: bytes) -> Judgement:
+    """Judge a password between quotes that has brackets, commas or blanks' neighbours: signs among mixed letters."""
+    reason = quoted_reason(secret)
+    if reason:
+        return _invalid(reason)
+    letters = set(secret) & _ALPHANUMERIC
+    if len(letters) < _QUOTED_LETTERS or len(_SIGNS.findall(secret)) < _QUOTED_SIGNS:
+        return _invalid("too few letters or signs")
+    kinds = [re.search(kind, secret) is not None for kind in (rb"[0-9]", rb"[a-z]", rb"[A-Z]")]
+    if sum(kinds) < _QUOTED_KINDS:
+        return _invalid("too few kinds of characters")
+    if _WORD.search(secret) and len(_CHANGES.findall(secret)) < _RANDOM_CHANGES - 1:
+        return _invalid("words with signs between them")
+    return _unknown("signs among mixed letters")
 
 
 def _chosen_password(secret: bytes) -> Judgement:
@@ -416,6 +462,16 @@ _KNOWN_WEAK = re.compile(
 def _config_password(secret: bytes) -> Judgement:
     """Judge words in the place of a password in a file of settings, where the well-known weak ones count too."""
     return _unknown("a well-known weak password") if _KNOWN_WEAK.fullmatch(secret) else _weak_password(secret)
+
+
+_VARIABLE_BYTES_MIN = 8
+
+
+def _weak_variable(secret: bytes) -> Judgement:
+    """Judge words that stand in a variable without quotes, where a short word is a switch or a name."""
+    if len(secret) < _VARIABLE_BYTES_MIN:
+        return _invalid("a short word")
+    return _weak_password(secret)
 
 
 _SETTING_TEMPLATE = re.compile(rb"\A[$%]?[({<]|\{\{|\}\}|<%|\$\{|\Aenv|\.{3}|[ ]")
@@ -460,9 +516,11 @@ VALIDATORS: Mapping[str, Validator] = MappingProxyType(
         "generic-token": _generic_token,
         "generic-password": _generic_password,
         "chosen-password": _chosen_password,
+        "quoted-password": _quoted_password,
         "weak-password": _weak_password,
         "config-password": _config_password,
         "weak-passphrase": _weak_passphrase,
+        "weak-variable": _weak_variable,
         "setting-key": _setting_key,
     }
 )
