@@ -82,7 +82,19 @@ PlatformOption = Annotated[
 ]
 InventoryOption = Annotated[
     str | None,
-    typer.Option("--inventory", metavar="s3://…/manifest.json", help="S3 Inventory that lists the bucket's objects."),
+    typer.Option(
+        "--inventory",
+        metavar="ADDRESS",
+        help="S3 Inventory (manifest.json), or a table, that lists the bucket's objects.",
+    ),
+]
+InventoryColumns = Annotated[
+    str | None,
+    typer.Option(
+        "--inventory-columns",
+        metavar="key=…,version=…,size=…",
+        help="Columns of a table (Parquet, CSV, Delta) with key, ETag and size of each object.",
+    ),
 ]
 Repos = Annotated[
     str | None,
@@ -183,6 +195,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
     max_file_bytes: FileBytesMax = None,
     stdin_name: StdinName = "stdin",
     inventory: InventoryOption = None,
+    inventory_columns: InventoryColumns = None,
     platform: PlatformOption = None,
     where: StateOption = DEFAULT_STATE,
     tenant: TenantOption = DEFAULT_TENANT,
@@ -241,6 +254,7 @@ def scan(  # noqa: PLR0913, PLR0917 - each is an option of the command line
             table_key=table_key,
             stdin_name=stdin_name,
             inventory=inventory,
+            inventory_columns=inventory_columns,
             platform=platform,
         )
         filters = make_filters(rule, None, states, confidence)

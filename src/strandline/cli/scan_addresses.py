@@ -30,6 +30,7 @@ class AddressOptions:
     size_max: int
     stdin_name: str = "stdin"
     inventory: str | None = None
+    inventory_columns: str | None = None
     platform: str | None = None
     leave_out: tuple[Path, ...] = ()
 
@@ -39,14 +40,17 @@ def reads_stdin(paths: Sequence[str | Path]) -> bool:
     return STDIN in map(str, paths)
 
 
-def check_addresses(paths: Sequence[str | Path], inventory: str | None) -> None:
+def check_addresses(paths: Sequence[str | Path], inventory: str | None, columns: str | None = None) -> None:
     """Raise for arguments that exclude each other."""
     if sum(str(path) == STDIN for path in paths) > 1:
         raise InvalidInput("the standard input can be read once", hint="give - once")
-    if inventory is not None and (len(paths) != 1 or not str(paths[0]).startswith("s3://")):
+    if columns is not None and inventory is None:
+        raise InvalidInput("--inventory-columns are those of a table", hint="give the table with --inventory")
+    schemes = ("s3://",) if columns is None else _BUCKETS
+    if inventory is not None and (len(paths) != 1 or not str(paths[0]).startswith(schemes)):
         raise InvalidInput(
             "--inventory lists the objects of one bucket",
-            hint="strandline scan s3://BUCKET --inventory s3://…/manifest.json",
+            hint="strandline scan s3://BUCKET --inventory s3://…/manifest.json, or a table with --inventory-columns",
         )
 
 
@@ -73,6 +77,7 @@ def source_at(argument: str | Path, options: AddressOptions) -> Source | None:  
             excludes=options.excludes,
             size_max=options.size_max,
             inventory=options.inventory,
+            columns=options.inventory_columns,
         )
     if text.startswith(_IMAGES) and not Path(text).exists():
         return sources.ImageSource.at(

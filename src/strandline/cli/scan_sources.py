@@ -38,6 +38,7 @@ class Chosen:
     """The number of commits of each branch to fetch from remote repositories; None for all."""
     stdin_name: str = "stdin"
     inventory: str | None = None
+    inventory_columns: str | None = None
     platform: str | None = None
 
 
@@ -83,6 +84,7 @@ def check_repositories(chosen: Chosen) -> None:
         "--staged": chosen.staged,
         "--source-name": chosen.name,
         "--inventory": chosen.inventory,
+        "--inventory-columns": chosen.inventory_columns,
     }
     if other := next((name for name, value in given.items() if value), None):
         raise InvalidInput(f"--repos excludes {other}", hint="scan them with a command of their own, in the same state")
@@ -110,9 +112,16 @@ def journal_to_follow(given: tuple[Source, ...]) -> "sources.JournalSource":
 
 def _files(chosen: Chosen, excludes: PathGlobs, leave_out: tuple[Path, ...]) -> list[Source]:
     size_max = chosen.size_max or SIZE_MAX
-    check_addresses(chosen.paths, chosen.inventory)
+    check_addresses(chosen.paths, chosen.inventory, chosen.inventory_columns)
     options = AddressOptions(
-        chosen.name, excludes, size_max, chosen.stdin_name, chosen.inventory, chosen.platform, leave_out
+        chosen.name,
+        excludes,
+        size_max,
+        chosen.stdin_name,
+        chosen.inventory,
+        chosen.inventory_columns,
+        chosen.platform,
+        leave_out,
     )
     return [
         (_repository(path, chosen, excludes) if is_git_url(str(path)) else source_at(path, options))

@@ -17,7 +17,7 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
@@ -46,6 +46,7 @@ from strandline.scan.path_globs import PathGlobs
 from strandline.scan.sources.errors import UNKNOWN_VERSION, InputMissing, Problem
 from strandline.scan.sources.key_ranges import Placed, is_a_key, key_bounds, list_range
 from strandline.scan.sources.listing_parts import WHOLE, ListingPart, ending_at
+from strandline.scan.sources.listing_table import ListingTable, TableColumns, is_in_bucket
 from strandline.scan.sources.s3_inventory import FILE_MARK, S3Inventory
 from strandline.scan.sources.source import SIZE_MAX, Content, ItemReader, Part, Row, Tell, batches
 
@@ -88,6 +89,8 @@ class ObjectSource:
     excludes: PathGlobs
     size_max: int
     inventory: str | None
+    columns: TableColumns | None = None
+    """Of an inventory that is a table; None for an S3 Inventory."""
 
     tag = "object"
 
@@ -95,7 +98,9 @@ class ObjectSource:
     def cut(self) -> str:
         """Return how the listing is cut."""
         if self.inventory is not None:
-            return "the data files of the inventory"
+            return (
+                "the data files of the inventory" if self.columns is None else "the row groups and files of the table"
+            )
         if self.bucket.endswith(UNSORTED_BUCKETS):
             return "one part: a directory bucket is listed in no order"
         return "ranges of keys, cut at sampled keys or at folders, and again while they are listed"
@@ -109,8 +114,14 @@ class ObjectSource:
         excludes: PathGlobs | None = None,
         size_max: int = SIZE_MAX,
         inventory: str | None = None,
+        columns: str | None = None,
     ) -> Self:
-        """Return the objects at an address such as `s3://bucket/prefix`; `inventory` is a manifest that lists them."""
+        """Return the objects at an address such as `s3://bucket/prefix`.
+
+        `inventory` is the manifest of an S3 Inventory that lists them, or a table whose `columns` have key, version
+        and size (`TableColumns.parse`).
+        """
+        named = None if columns is None else TableColumns.parse(columns)
         parts = urlsplit(address)
         bucket, prefix = f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
         with opened(address.rstrip("/") if prefix else address):  # checks the address
@@ -119,7 +130,7 @@ class ObjectSource:
         which = name or "\0".join(filter(None, (bucket, endpoint.rstrip("/"))))
         instance = connector_instance_id(b"object\0" + which.encode())
         where = f"{bucket}/{prefix}".rstrip("/")
-        return cls(bucket, prefix, name or where, instance, excludes or PathGlobs(), size_max, inventory)
+        return cls(bucket, prefix, name or where, instance, excludes or PathGlobs(), size_max, inventory, named)
 
     @property
     def is_part(self) -> bool:
@@ -254,15 +265,21 @@ class ObjectSource:
 
     def _inventoried(self, address: str, counts: Counter[str], part: ListingPart) -> Iterator[ObjectInfo]:
         with self._inventory(address) as (store, inventory):
-            for info in inventory.objects(store, counts, part):
+            for info in inventory.objects(store, counts, part):  # type: ignore[arg-type] # its own store
                 if not self.prefix or info.key == self.prefix or info.key.startswith(f"{self.prefix}/"):
                     yield info
                 else:
                     counts[OUTSIDE] += 1
 
     @contextmanager
-    def _inventory(self, address: str) -> Iterator[tuple[ObjectStore, S3Inventory]]:
-        """Read a manifest; its bucket is open within the context."""
+    def _inventory(self, address: str) -> Iterator[tuple[ObjectStore | None, S3Inventory | ListingTable]]:
+        """Read a manifest, or find the files of a table; the bucket of either is open within the context."""
+        if self.columns is not None:
+            parts = urlsplit(address)
+            bucket_is_open = opened(f"{parts.scheme}://{parts.netloc}") if is_in_bucket(address) else nullcontext()
+            with bucket_is_open as files:
+                yield files, ListingTable.read(address, files, self.columns, self.bucket)
+            return
         bucket, _, key = address.removeprefix("s3://").partition("/")
         with opened(f"s3://{bucket}") as store:
             inventory = S3Inventory.read(store, key)
