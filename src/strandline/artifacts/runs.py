@@ -269,6 +269,8 @@ def _last_of_each(pieces: list[tuple[int, pa.Table]]) -> pa.Table:
 
 
 def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece."""
+    """Return a column in one piece, which is copied only where it has several."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
     combined = column.combine_chunks()
     return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
