@@ -100,6 +100,16 @@ def test_a_table_lists_what_the_bucket_lists(
     assert rows == listed(source)
 
 
+def test_keys_and_versions_of_csv_are_text_whatever_they_look_like(address: str, tmp_path: Path) -> None:
+    opened = open_objects(address)
+    keys = ["NA", "null", "nan", "0017", "1e5", "true", "2026-11-19"]
+    etags = {key: opened.put(key, b"nothing") for key in keys}
+    rows = [f"{key},{etags[key]},7" for key in keys]
+    (tmp_path / "objects.csv").write_text("\n".join(["where,tag,bytes", *rows]) + "\n")
+    source = ObjectSource.at(address, inventory=str(tmp_path / "objects.csv"), columns=COLUMNS)
+    assert sorted(listed(source), key=str) == sorted(listed(ObjectSource.at(address)), key=str)
+
+
 def test_a_table_may_be_in_a_bucket_of_its_own(address: str, store: ObjectStore, tmp_path: Path) -> None:
     where = f"memory://{uuid.uuid4().hex}"
     open_objects(where).put("deep/objects.parquet", as_parquet(table_of(store), tmp_path).read_bytes())

@@ -245,12 +245,14 @@ def _batches(data: IO[bytes], piece: TablePiece, columns: TableColumns) -> Itera
 
 
 def _csv(data: IO[bytes], file: str, columns: TableColumns | None = None) -> "pc.CSVStreamingReader":
-    """Open a file of CSV; keys and versions are text, whatever they look like."""
+    """Open a file of CSV; keys and versions are text, whatever they look like, and only an empty cell is a null."""
     plain = gzip.GzipFile(fileobj=data) if file.endswith(".gz") else data
     types = (
         {} if columns is None else {columns.key: pa.string(), columns.version: pa.string(), columns.size: pa.int64()}
     )
-    options = pc.ConvertOptions(column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False)
+    options = pc.ConvertOptions(
+        column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
     return pc.open_csv(plain, convert_options=options, read_options=pc.ReadOptions(use_threads=False))
 
 
