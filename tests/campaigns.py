@@ -70,7 +70,7 @@ class Campaign:
             name=self._name,
             done=dt.datetime.now(dt.UTC).date(),
             minutes=round((time.monotonic() - self._began) / 60),
-            commit=_commit(),
+            commit=commit_of(PAGE),
             counts=_in_words(sorted(counts.items())),
         )
 
@@ -79,7 +79,13 @@ def _in_words(counts: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{number:,} {name}" for name, number in counts if number)
 
 
-def _commit() -> str:
-    """Return the commit that is checked out, marked if the files differ from it."""
-    command = ["git", "-C", str(PAGE.parent), "describe", "--always", "--abbrev=10", "--dirty=+", "--exclude=*"]
+def commit_of(page: Path) -> str:
+    """Return the commit that is checked out, marked if files differ from it; the page itself is left out."""
+    commit = _git(page.parent, "rev-parse", "--short=10", "HEAD")
+    others = (":/", f":(exclude){page.name}")
+    return f"{commit}+" if _git(page.parent, "status", "--porcelain", "--untracked-files=no", "--", *others) else commit
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(folder), *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

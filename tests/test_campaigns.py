@@ -1,6 +1,7 @@
 """A campaign is run by its name, and its row of the page takes the place of the last one."""
 
 import re
+import subprocess
 from pathlib import Path
 
 from tests import campaigns
@@ -23,6 +24,21 @@ PAGE = """text
 def test_a_row_takes_the_place_of_the_last_one_or_comes_at_the_end() -> None:
     assert campaigns.with_row(PAGE, "a", "| a | today |") == PAGE.replace("long ago", "today")
     assert campaigns.with_row(PAGE, "b", "| b | today |") == PAGE + "| b | today |\n"
+
+
+def test_a_commit_is_marked_where_files_but_the_page_differ_from_it(tmp_path: Path) -> None:
+    page, other = tmp_path / "docs" / "page.md", tmp_path / "code.py"
+    page.parent.mkdir()
+    for path in (page, other):
+        path.write_text("before")
+    for arguments in ("init -q", "add .", "-c user.name=a -c user.email=a@localhost commit -qm first"):
+        command = ["git", "-C", str(tmp_path), *arguments.split()]
+        subprocess.run(command, check=True)
+    page.write_text("a row of another campaign")
+    commit = campaigns.commit_of(page)
+    assert re.fullmatch(r"[0-9a-f]{10}", commit)
+    other.write_text("after")
+    assert campaigns.commit_of(page) == f"{commit}+"
 
 
 def test_every_campaign_is_on_the_page_and_none_else() -> None:
