@@ -310,6 +310,6 @@ def test_matches_that_are_close_together_are_not_kept() -> None:
 @examples(100)
 def test_no_hint_in_a_run_that_may_have_a_view_is_passed_over(text: bytes, shift: int) -> None:
     text = b"." * shift + text
-    picked, found = set(hints(text)), {(end, int(number >= 2)) for end, number in decoders._database().found(text)}  # noqa: SLF001
+    picked, found = set(hints(text)), {(end, int(number >= 2)) for end, number in decoders._HINTS.found(text)}  # noqa: SLF001
     runs = [match.span() for match in re.finditer(rb"[A-Za-z0-9+/_-]{32,}", text)]
     assert {(end, at) for end, at in found if any(first < end <= last for first, last in runs)} <= picked <= found

@@ -40,7 +40,7 @@ print(found.via)
 
 
 def test_a_process_that_gets_an_engine_compiles_no_database_and_proves_nothing_again(tmp_path: Path) -> None:
-    engine = Engine(RuleSet([Rule("alpha", r"alpha_[0-9]{3}")]), Limits(), key=TenantSecretKey(bytes(32)))
+    engine = Engine(RuleSet((Rule("alpha", r"alpha_[0-9]{3}"),)), Limits(), key=TenantSecretKey(bytes(32)))
     rows = b"INSERT INTO users (password) VALUES ('none');\nCREATE TABLE users (\n" + b"password,id\n" + b"| --- |\n"
     wide = "and a text of sixteen characters".encode("utf-16-le")
     encoded = b"bWF5IGJlIHJlYWQgYW5kIGhhcyBhbHBoYV8xMjMgaW4gaXQsIHRvbw=="
