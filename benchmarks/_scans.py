@@ -166,6 +166,7 @@ class MadeItems:
     count: int
     tag = "made"
     is_part = False
+    displays_locator = True
     name = "made"
 
     @property

@@ -209,6 +209,24 @@ def inventory(_: Path, monkeypatch: pytest.MonkeyPatch, form: str) -> Case:
     return Case(source, lambda: put([*names()[2:], "new"], "beta_777"), 2)
 
 
+def listed_by_table(folder: Path) -> Case:
+    """A bucket that a Parquet table lists, in row groups of seven rows."""
+    address = f"memory://{uuid.uuid4().hex}"
+    store = open_objects(address)
+
+    def put(keys: list[str], more: str = "") -> None:
+        for at, key in enumerate(keys):
+            store.put(key, text(at, more))
+        infos = [store.head(key) for key in keys]
+        rows = [{"path": one.key, "etag": one.etag, "bytes": one.size} for one in infos if one is not None]
+        pq.write_table(pa.Table.from_pylist(rows), folder / "objects.parquet", row_group_size=7)
+
+    put(names())
+    columns = "key=path,version=etag,size=bytes"
+    source = ObjectSource.at(address, inventory=str(folder / "objects.parquet"), columns=columns)
+    return Case(source, lambda: put([*names()[2:], "new"], "beta_777"), 4)
+
+
 def image(folder: Path) -> Case:
     layers = [{name: text(at) for at, name in enumerate(names())}, {"item-000": b"beta_111"}]
     Built(layers).layout(folder / "image")
@@ -270,6 +288,7 @@ CASES: dict[str, tuple[type, Callable[..., Case]]] = {
         )
         for form in WRITERS
     },
+    "listed by a table": (ObjectSource, listed_by_table),
     "image": (ImageSource, image),
     "sqlite": (SqliteSource, sqlite),
     **{
@@ -368,6 +387,10 @@ def test_both_ways_come_to_the_same(
             assert sum(size for name, size in workers.calls if name == "plan_part") >= case.parts
             assert cut_of(case.source) != UNCUT
     assert any(size >= case.parts for name, size in workers.calls if name == "plan_part")
+    if getattr(case.source, "displays_locator", False):
+        rows = [row for batch in case.source.list_items(lambda _: None) for row in batch.to_pylist()]
+        shown = [case.source.display(row["locator"], row["extra"]).encode(errors="surrogateescape") for row in rows]
+        assert shown == [row["locator"] for row in rows]
 
 
 def test_large_parts_of_a_bucket_are_cut_again_while_they_are_listed(

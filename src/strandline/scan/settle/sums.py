@@ -22,7 +22,7 @@ from strandline.scan.plan.versions import LISTED
 from strandline.scan.request import ScanRequest
 from strandline.scan.settle.recheck import Rechecked, recheck
 from strandline.scan.source_visibility import Unread
-from strandline.scan.sources import FileSource, GitSource, StatCache
+from strandline.scan.sources import GitSource, StatCache
 from strandline.scan.sources.git_revisions import authors
 
 PROBLEMS_MAX = 1_000
@@ -147,9 +147,9 @@ def _inventory_rows(request: ScanRequest, rechecked: Rechecked) -> pa.RecordBatc
 
 
 def _paths(request: ScanRequest, listed: pa.RecordBatch) -> pa.Array:
-    """Return the display paths of items of one source; those of files are their locators."""
+    """Return the display paths of items of one source; those of many sources are their locators."""
     source = request.sources[listed["source"][0].as_py()]
-    if isinstance(source, FileSource) and source.repository is None:
+    if getattr(source, "displays_locator", False):
         return listed["locator"]
     names = zip(listed["locator"].to_pylist(), listed["extra"].to_pylist(), strict=True)
     paths = [source.display(locator, extra).encode(errors="surrogateescape") for locator, extra in names]

@@ -109,6 +109,11 @@ class FileSource:
         return "" if self.repository is None else TREE
 
     @property
+    def displays_locator(self) -> bool:
+        """Whether the path of each item is its locator."""
+        return self.repository is None
+
+    @property
     def is_part(self) -> bool:
         """Whether the source is one file of its folder, or one folder of its repository."""
         return self.only is not None or bool(self.prefix)

@@ -93,6 +93,8 @@ class ObjectSource:
     """Of an inventory that is a table; None for an S3 Inventory."""
 
     tag = "object"
+    displays_locator = True
+    """The path of each item is its locator."""
 
     @property
     def cut(self) -> str:

@@ -135,7 +135,10 @@ class Source(Protocol):
         ...
 
     def display(self, locator: bytes, extra: bytes | None) -> str:
-        """Return an item's path, as rules see it and `scan.locations` takes it."""
+        """Return an item's path, as rules see it and `scan.locations` takes it.
+
+        Where that is always the locator, the source says so (`displays_locator`), and is not asked item by item.
+        """
         ...
 
 
