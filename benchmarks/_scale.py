@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks._page import PAGE, kept_sections
+from strandline.pipeline.state import GATHERED_BYTES_MAX
 from strandline.scan.inventory import CHUNK_ROWS as INVENTORY_ROWS
 from strandline.scan.parted.part_planner import PART_ROWS_MAX, SPLITS
 from strandline.scan.parted.parted_scan import FIRST_PARTS
+from strandline.scan.plan.packed_batches import PLAIN_BYTES_MAX
 from strandline.scan.run.manifest import CHUNK_ROWS as MANIFEST_ROWS
 from strandline.scan.run.shard_cuts import SHARDS_MAX, SHARDS_PER_WORKER
 from strandline.scan.sources.key_ranges import PROBES_AT_ONCE, PROBES_PER_PART
@@ -43,8 +45,10 @@ START_S = 30.0
 PUT_DOLLARS, GET_DOLLARS = 0.005 / 1_000, 0.0004 / 1_000
 CORE_HOUR_DOLLARS = 0.05
 READS_AT_ONCE = 16
-ITEM_BYTES = 90
-"""Of an item in the task that plans its part, compressed: two digests, a name and a version."""
+PLAIN_ITEM_BYTES, ITEM_BYTES = 250, 90
+"""Of an item in the task that plans its part, as it is and compressed: two digests, a name and a version."""
+PLANNED_BYTES = 140
+"""Of an item in the chunks of manifest and plan, which a part writes in batches of so many bytes."""
 PAGE_BYTES = 400
 """Of a page that was not compacted, in a process that asks about the ledger or compacts it: its name, a few times."""
 
@@ -104,7 +108,8 @@ def predict(large: Terms, objects: int, executors: int) -> Scan:
     parts, rounds = parts_of(objects)
     at_once = min(slots, parts)
     shards = min(SHARDS_MAX, SHARDS_PER_WORKER * slots)
-    batches = objects / MANIFEST_ROWS + 2 * objects / INVENTORY_ROWS + 2 * parts
+    chunks = objects / MANIFEST_ROWS + 2 * max(parts, objects / INVENTORY_ROWS)
+    batches = 2 * parts + objects * PLANNED_BYTES / GATHERED_BYTES_MAX
     pages = objects / items_of_a_page(large)
     end_reads = slots * shards
     cpu_s = {step: objects * large.cpu_us[step] / 1e6 for step in STEPS}
@@ -120,7 +125,7 @@ def predict(large: Terms, objects: int, executors: int) -> Scan:
     }
     probes = PROBES_PER_PART * (FIRST_PARTS + parts * SPLITS)
     lists = (LARGE_ITEMS + objects) / LIST_KEYS + probes + 2 * shards + slots * shards / LIST_KEYS
-    puts = 2 * batches + 3 * pages + 3 * shards
+    puts = chunks + batches + 3 * pages + 3 * shards
     gets = objects + 6 * shards + end_reads + slots * pages / 100
     hours = sum(seconds.values()) / 3_600
     requests = (lists + puts) * PUT_DOLLARS + gets * GET_DOLLARS
@@ -151,7 +156,9 @@ def parts_of(objects: int) -> tuple[int, int]:
 
 def part_mb(objects: int) -> float:
     """Return the memory of the items of one part in the task that plans it."""
-    return min(objects / parts_of(objects)[0], PART_ROWS_MAX) * ITEM_BYTES / 1e6
+    rows = min(objects / parts_of(objects)[0], PART_ROWS_MAX)
+    plain = min(rows, PLAIN_BYTES_MAX / PLAIN_ITEM_BYTES)
+    return (plain * PLAIN_ITEM_BYTES + (rows - plain) * ITEM_BYTES) / 1e6
 
 
 def items_of_a_page(terms: Terms) -> float:

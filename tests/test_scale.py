@@ -12,6 +12,7 @@ from benchmarks._scale import (
     LARGE,
     MARKER,
     PAGE_BYTES,
+    PLAIN_ITEM_BYTES,
     SCALE_PAGE,
     SMALL,
     Terms,
@@ -24,7 +25,7 @@ from benchmarks._scale import (
     terms_of,
 )
 from strandline.scan.parted.part_planner import PART_ROWS_MAX
-from strandline.scan.plan.packed_batches import PackedBatches
+from strandline.scan.plan.packed_batches import PLAIN_BYTES_MAX, PackedBatches
 from strandline.scan.plan.planner import PLANNED
 from strandline.scan.sources.listing_parts import SplitSource
 from strandline.scan.sources.objects import ObjectSource
@@ -52,8 +53,9 @@ def test_what_a_hundred_thousand_items_foretell_of_a_million_is_near_what_was_me
 
 
 def test_memory_grows_by_the_items_of_a_part_and_the_names_of_pages_and_not_by_the_ledger() -> None:
-    assert part_mb(LARGE) == pytest.approx(ITEM_BYTES * LARGE / 256 / 1e6)
-    assert part_mb(10**9) == pytest.approx(ITEM_BYTES * PART_ROWS_MAX / 1e6)
+    assert part_mb(LARGE) == pytest.approx(PLAIN_ITEM_BYTES * LARGE / 256 / 1e6)
+    plain = PLAIN_BYTES_MAX / PLAIN_ITEM_BYTES
+    assert part_mb(10**9) == pytest.approx((PLAIN_BYTES_MAX + ITEM_BYTES * (PART_ROWS_MAX - plain)) / 1e6)
     assert predict(MANY, LARGE, 1).worker_mb == pytest.approx(290 + part_mb(LARGE))
     more = predict(MANY, 11 * LARGE, 1)
     names_mb = 10 * PAGE_BYTES * LARGE / FETCH_ITEMS_MAX / 1e6
@@ -61,7 +63,7 @@ def test_memory_grows_by_the_items_of_a_part_and_the_names_of_pages_and_not_by_t
     assert more.driver_mb == pytest.approx(590 + names_mb)
 
 
-def test_an_item_of_a_part_takes_as_much_as_the_model_says() -> None:
+def test_an_item_of_a_part_takes_as_much_as_the_model_says(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 10_000
     columns = {
         "locator": [b"lake/2026/part-%09d/object" % at for at in range(count)],
@@ -72,8 +74,11 @@ def test_an_item_of_a_part_takes_as_much_as_the_model_says() -> None:
         **{name: [0] * count for name in ("source", "base")},
     }
     cells = [pa.array(columns.get(one.name, [None] * count), one.type) for one in PLANNED]
+    batch = pa.record_batch(cells, PLANNED)
+    assert 0.7 * PLAIN_ITEM_BYTES < batch.nbytes / count < 1.1 * PLAIN_ITEM_BYTES
+    monkeypatch.setattr("strandline.scan.plan.packed_batches.PLAIN_BYTES_MAX", 0)
     packed = PackedBatches(PLANNED)
-    packed.append(pa.record_batch(cells, PLANNED))
+    packed.append(batch)
     size = sum(map(len, packed._packed))  # noqa: SLF001 - the bytes that it holds
     assert 0.7 * ITEM_BYTES < size / count < 1.1 * ITEM_BYTES
 
