@@ -13,7 +13,8 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from strandline.cache import cache_folder
 from strandline.errors import Unavailable
 from strandline.files import storage_errors
 from strandline.spark.java import Java
+from strandline.spark.launch_command import arguments, is_learnable, learn_command, read_command
 from strandline.spark.settings import is_loopback
 from strandline.spark.workspace import Workspace
 
@@ -92,14 +94,20 @@ class Driver:
         self.workspace = workspace
         self._answer = workspace.path / "connection"
         self._gateway: Any = None
-        command = [str(home / "bin" / "spark-submit")]
-        command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
         environ = child_environment(java, home, settings)
+        command = [str(home / "bin" / "spark-submit"), *arguments(settings)]
+        self._learn: Callable[[int], None] | None = None
+        if is_learnable(home, settings, os.environ):
+            known = read_command(java, home)
+            if known is None:
+                self._learn = partial(learn_command, java, home, settings, environ)
+            else:
+                command, environ = known.command(settings), {**environ, **known.environment}
         with storage_errors(workspace.log):
             log = workspace.log.open("ab")
         with log:
             self._process = subprocess.Popen(  # noqa: S603 - our own arguments
-                [*command, "pyspark-shell"],
+                command,
                 env={**environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._answer)},
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -118,6 +126,8 @@ class Driver:
         from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - only a session needs PySpark
 
         answer = self._answered()
+        if self._learn is not None:
+            self._learn(self._process.pid)
         port, length = struct.unpack_from(">ii", answer)
         secret = answer[8 : 8 + length].decode()
         with changed_environment({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):

@@ -9,6 +9,7 @@ so its options are those of the first.
 
 import atexit
 import contextlib
+import importlib
 import signal
 import sys
 import tempfile
@@ -116,6 +117,9 @@ def _connected(driver: Driver, chosen: Mapping[str, str]) -> "SparkSession":
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     silence_py4j()
+    with contextlib.suppress(ImportError):
+        # PySpark imports it, and pandas with it, at the first call of Java: sooner, Java starts meanwhile.
+        importlib.import_module("pyspark.testing.utils")
     gateway = driver.connect()
     if SparkContext._gateway is not gateway:  # noqa: SLF001 - that of a session not made here, and stopped
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001

@@ -10,7 +10,7 @@ from pathlib import Path
 
 _LOCAL = re.compile(r"local(\[(?P<cores>\d+|\*)?(,\d+)?\])?$")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 _ALWAYS = {
@@ -32,7 +32,7 @@ _ALWAYS = {
 # For sessions that move many rows through Java: slower to start, and up to twice as fast after a while. Arrow's checks
 # of bounds and nulls guard against mistakes in Java code that reads batches, and that code is Spark's.
 THROUGHPUT: Mapping[str, str] = {
-    _JAVA_OPTIONS: "-XX:TieredStopAtLevel=4 "
+    JAVA_OPTIONS: "-XX:TieredStopAtLevel=4 "
     "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 }
 
@@ -92,5 +92,5 @@ def spark_settings(
     if is_loopback(master):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     settings |= given
-    settings[_JAVA_OPTIONS] = " ".join([*java, *filter(None, [given.get(_JAVA_OPTIONS)])])
+    settings[JAVA_OPTIONS] = " ".join([*java, *filter(None, [given.get(JAVA_OPTIONS)])])
     return settings
