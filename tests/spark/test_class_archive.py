@@ -99,6 +99,24 @@ def test_a_session_ignores_a_broken_archive_silently(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("5\n", "")
 
 
+@pytest.mark.parametrize("in_good_order", [True, False])
+def test_what_a_killed_java_wrote_is_not_kept(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, in_good_order: bool
+) -> None:
+    def started(*, master: str, archive: list[str]) -> None:  # noqa: ARG001 - as `start` has it
+        Path(archive[0].partition("=")[2]).write_bytes(b"a part")
+
+    monkeypatch.setattr(class_archive_builder, "start", started)
+    monkeypatch.setattr(class_archive_builder, "end", lambda within_s: in_good_order)  # noqa: ARG005
+    monkeypatch.setattr(class_archive_builder, "_exercise", lambda _: None)
+    if in_good_order:
+        assert class_archive_builder.build_class_archive().exists()
+    else:
+        with pytest.raises(class_archive_builder.NoArchive):
+            class_archive_builder.build_class_archive()
+        assert list(cache.glob("classes-*")) == []
+
+
 @pytest.mark.long
 def test_preparing_makes_an_archive_that_sessions_use(tmp_path: Path, cache: Path) -> None:
     folder = tmp_path / "cwd"

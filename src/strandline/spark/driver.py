@@ -138,16 +138,20 @@ class Driver:
         jvm.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(folder)
         return self._gateway
 
-    def end(self, within_s: float = _ENDS_WITHIN_S) -> None:
-        """End Java in good order, or at once if it takes too long, and remove the folder; twice is harmless."""
+    def end(self, within_s: float = _ENDS_WITHIN_S) -> bool:
+        """End Java in good order, or at once if it takes too long, and remove the folder; twice is harmless.
+
+        Return whether it ended in good order.
+        """
         if not self.workspace.is_owner():
-            return
+            return False
         try:
             self._process.communicate(timeout=within_s)  # closes its standard input, which tells it to end
         except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C ends it at once
             self._process.kill()
             self._process.wait()
         self.workspace.remove()
+        return self._process.returncode == 0
 
     def _answered(self) -> bytes:
         deadline = time.monotonic() + _STARTS_WITHIN_S

@@ -160,10 +160,15 @@ def _as_asked(context: "SparkContext", asked: Mapping[str, str]) -> "SparkSessio
     return SparkSession.builder.getOrCreate()
 
 
-def end(within_s: float = 10.0) -> None:
-    """End Java, and with it the session; the process may start another. Python's exit does it by itself."""
+def end(within_s: float = 10.0) -> bool:
+    """End Java, and with it the session; the process may start another. Python's exit does it by itself.
+
+    Return whether Java ended in good order, not because it took too long.
+    """
     if _driver is None:
-        return
+        return False
+    is_in_order = False
     with contextlib.suppress(Exception):  # Java may have ended already
-        _driver.end(within_s)
+        is_in_order = _driver.end(within_s)
     _running_context()
+    return is_in_order
