@@ -72,6 +72,15 @@ Of the 214,397 files (2.8 GB) of Python's, Debian's and npm's packages, one more
 uuencoded text), and 20 false ones went. Processor time of the engine over them: 32.8 s before, 33.0 s after (one run
 each; two more after: 32.4, 32.8).
 """
+DOCUMENTATION = """
+## A corpus from vendors' documentation
+
+Files made outside of the repository from vendors' documentation and other scanners' lists of formats: 242 types of values
+in 80 kinds of files, and 65 files of traps a round. Measured before the rules were changed: recall 0.924 (providers 0.933,
+generic 0.963, passwords 0.859), precision 0.996; that is the held-out figure. After one round of changes, on values and
+pairings of a fresh seed: 0.986 (0.998, 0.997, 0.938), no false one; that is a tuned one. What is left is mostly words as
+passwords in files that are neither settings nor code.
+"""
 CONFIDENCE = """
 ## Confidence
 
@@ -179,7 +188,7 @@ def write_results(
     folder = RESULTS / "detection"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rules.json").write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
-    PAGE.write_text("".join([*_page(results, corpus, ours, peer, foreign), STRANGERS, CONFIDENCE]))
+    PAGE.write_text("".join([*_page(results, corpus, ours, peer, foreign), STRANGERS, DOCUMENTATION, CONFIDENCE]))
 
 
 def _page(
