@@ -75,11 +75,11 @@ each; two more after: 32.4, 32.8).
 DOCUMENTATION = """
 ## A corpus from vendors' documentation
 
-Files made outside of the repository from vendors' documentation and other scanners' lists of formats: 242 types of values
-in 80 kinds of files, and 65 files of traps a round. Measured before the rules were changed: recall 0.924 (providers 0.933,
-generic 0.963, passwords 0.859), precision 0.996; that is the held-out figure. After one round of changes, on values and
-pairings of a fresh seed: 0.986 (0.998, 0.997, 0.938), no false one; that is a tuned one. What is left is mostly words as
-passwords in files that are neither settings nor code.
+Files made outside of the repository from vendors' documentation and other scanners' lists of formats: 242 types of
+values in 80 kinds of files, and 65 files of traps a round. Measured before the rules were changed: recall 0.924
+(providers 0.933, generic 0.963, passwords 0.859), precision 0.996; that is the held-out figure. After one round of
+changes, on values and pairings of a fresh seed: 0.986 (0.998, 0.997, 0.938), no false one; that is a tuned one. What
+is left is mostly words as passwords in files that are neither settings nor code.
 """
 CONFIDENCE = """
 ## Confidence
