@@ -17,14 +17,16 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
 
-from strandline.objects import open_objects
 from tests.leftovers import owned_servers, shared_server
 from tests.ports import free_ports
 from tests.waiting import PATIENCE_S
 
 ACCESS_KEY, SECRET_KEY = "seaweed-test", "seaweed-test-secret"
 BUCKET = "strandline-tests"
+_STORED = "stored"
 _PORTS = ("master.port", "volume.port", "filer.port", "s3.port", "admin.port")
 
 
@@ -39,6 +41,7 @@ class SeaweedServer:
             **dict(zip((f"{name}.grpc" for name in _PORTS), ports[len(_PORTS) :], strict=True)),
         }
         self._process: subprocess.Popen[bytes] | None = None
+        self._has_stored = False
 
     @property
     def endpoint(self) -> str:
@@ -66,7 +69,10 @@ class SeaweedServer:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it and return when it answers; it ends with the calling thread."""
+        """Start it and return when it reads what it has stored; it ends with the calling thread.
+
+        It answers before: for a while, a server that was killed has objects whose bodies it does not find yet.
+        """
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
         identities = {"identities": [{"name": "tests", "credentials": credentials, "actions": actions}]}
@@ -74,7 +80,7 @@ class SeaweedServer:
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         give_up = time.monotonic() + PATIENCE_S
-        while not self._answers():
+        while not (self._answers() and self._stores()):
             if self._process.poll() is not None or time.monotonic() > give_up:
                 self.kill()
                 raise RuntimeError("SeaweedFS did not start: " + (self._folder / "log").read_text()[-2000:])
@@ -98,6 +104,27 @@ class SeaweedServer:
             *("-s3.port.iceberg=0", "-s3.port.lance=0", f"-s3.config={self._folder / 's3.json'}"),
             f"-filer.localSocket={self._folder / 'filer.sock'}",
         ]
+
+    def _stores(self) -> bool:
+        """Read an object, or write it at the first start, which makes the bucket too."""
+        store = S3Store(
+            BUCKET,
+            endpoint=self.endpoint,
+            access_key_id=ACCESS_KEY,
+            secret_access_key=SECRET_KEY,
+            region="us-east-1",
+            client_options={"allow_http": True},
+            retry_config={"max_retries": 0},
+        )
+        try:
+            if self._has_stored:
+                store.get(_STORED).bytes()
+            else:
+                store.put(_STORED, b"stored")
+                self._has_stored = True
+        except BaseError:
+            return False
+        return True
 
     def _answers(self) -> bool:
         with closing(http.client.HTTPConnection("127.0.0.1", self._ports["s3.port"], timeout=PATIENCE_S)) as connection:
@@ -125,17 +152,7 @@ def running_seaweed() -> Iterator[SeaweedServer]:
 def seaweed_server() -> Iterator[SeaweedServer]:
     """Share one server among all tests of a process; those that stop it have one of their own."""
     with running_seaweed() as server, shared_server(server):
-        _make_bucket(server)
         yield server
-
-
-def _make_bucket(server: SeaweedServer) -> None:
-    """Make the bucket, which a server does with its first object: a test may begin by reading."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in server.environ.items():
-            patch.setenv(name, value)
-        with closing(open_objects(fresh_address())) as objects:
-            objects.put("made", b"")
 
 
 @pytest.fixture
