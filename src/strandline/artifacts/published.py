@@ -34,12 +34,12 @@ from strandline.artifacts.layout import (
 )
 from strandline.artifacts.logical import Previous
 from strandline.artifacts.manifest import MANIFEST_NAME, ArtifactFile, Form, Manifest, format_manifest, parse_manifest
-from strandline.artifacts.object_files import ObjectFile
 from strandline.artifacts.staging import publish_stage
 from strandline.artifacts.transfers import Downloads, Fetching, Uploads, each, fetch_stage, keep_only, missing_file
 from strandline.files import storage_errors
 from strandline.fold.cursor import UNKNOWN
 from strandline.objects import ObjectConflict, ObjectStore, RequestCounts, WriteUnknown, open_objects
+from strandline.objects.object_files import ObjectFile
 from strandline.protocol import artifacts as rules
 
 T = TypeVar("T")

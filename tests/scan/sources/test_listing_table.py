@@ -1,7 +1,9 @@
 """A table with key, version and size lists a bucket as a listing does, whatever its form and names."""
 
 import gzip
+import os
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,12 +11,13 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from strandline.errors import InvalidInput
-from strandline.objects import ObjectStore, open_objects
+from strandline.objects import MemoryObjects, Object, ObjectStore, open_objects
 from strandline.scan.sources import InputMissing, InputUnusable, ObjectSource
-from strandline.scan.sources.listing_parts import list_part
+from strandline.scan.sources.listing_parts import WHOLE, list_part
+from strandline.scan.sources.listing_table import ListingTable, TableColumns
 from tests.scan.parted_workers import PartThreads
 from tests.scan.scan_results import everything, summary
 from tests.scan.sources.helpers import contents, left_out, listed, problems
@@ -191,6 +194,8 @@ def test_what_is_no_such_table_is_refused_with_its_name(address: str, store: Obj
     refused(tmp_path / "cut.parquet", InputUnusable, "neither Parquet nor CSV")
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"where,tag,bytes\n" * 999)[:-20])
     refused(tmp_path / "cut.csv.gz", InputUnusable, "neither Parquet|cannot be read")
+    (tmp_path / "less.csv").write_text("where,tag,bytes\nlogs/00.txt,abc,-7\n")
+    refused(tmp_path / "less.csv", InputUnusable, "column 'bytes' has a size below zero")
     (tmp_path / "words.csv").write_text("where,tag,bytes\nlogs/00.txt,abc,many\n")
     refused(tmp_path / "words.csv", InputUnusable, r"words\.csv.*cannot be read|words\.csv.*neither")
 
@@ -202,3 +207,95 @@ def test_parts_of_a_table_that_was_written_anew_do_not_fit(address: str, store: 
     assert source.fits(parts)
     pq.write_table(table_of(store).slice(1), table, row_group_size=2)
     assert not source.fits(parts)
+
+
+class FetchedBytes(MemoryObjects):
+    """A bucket that counts the bytes that are read of it."""
+
+    fetched = 0
+
+    def get(self, key: str, *, start: int = 0, stop: int | None = None) -> Object | None:
+        found = super().get(key, start=start, stop=stop)
+        self.fetched += len(found.body) if found else 0
+        return found
+
+
+def test_a_part_of_a_table_in_a_bucket_reads_neither_other_files_nor_other_columns(tmp_path: Path) -> None:
+    tables = FetchedBytes()
+    for number in range(8):
+        keys = [f"{number}/{row}" for row in range(4)]
+        notes = [os.urandom(300_000) for _ in keys]
+        rows = pa.table({"where": keys, "tag": ["x"] * 4, "bytes": [9] * 4, "notes": notes})
+        pq.write_table(rows, tmp_path / "one.parquet", row_group_size=1)
+        tables.put(f"listing/{number}.parquet", (tmp_path / "one.parquet").read_bytes())
+    whole = 8 * 4 * 300_000
+
+    def table() -> ListingTable:
+        return ListingTable.read("s3://tables/listing", tables, TableColumns.parse(COLUMNS), "s3://bucket")
+
+    parts = WHOLE.cut_at(table().bounds(tables))
+    assert tables.fetched < whole / 4
+    assert len(parts) == 32
+    listed_keys: list[str] = []
+    for part in parts:
+        tables.fetched = 0
+        listed_keys += [info.key for info in table().objects(tables, Counter(), part)]
+        assert tables.fetched < whole / 32
+    assert listed_keys == [f"{number}/{row}" for number in range(8) for row in range(4)]
+
+
+def test_a_part_of_a_table_that_was_written_anew_is_refused(address: str, store: ObjectStore, tmp_path: Path) -> None:
+    table = as_parquet(table_of(store), tmp_path)
+    source = ObjectSource.at(address, inventory=str(table), columns=COLUMNS)
+    parts = source.listing_parts(1)
+    pq.write_table(table_of(store).slice(4), table, row_group_size=2)
+    for part in (parts[0], parts[-1]):
+        with pytest.raises(InputUnusable, match="written anew while it was listed"):
+            list(list_part(source, part, lambda _: None))
+
+
+def test_a_file_that_is_written_anew_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "objects.csv").write_text("where,tag,bytes\na,b,1\nb,b,1\n")
+    table = ListingTable.read(str(tmp_path / "objects.csv"), None, TableColumns.parse(COLUMNS), "s3://bucket")
+    infos = table.objects(None, Counter())
+    assert next(infos).key == "a"
+    (tmp_path / "objects.csv").write_text("where,tag,bytes\na,b,1\nb,b,1\nc,b,1\n")
+    with pytest.raises(InputUnusable, match="written anew while it was listed"):
+        list(infos)
+
+
+def test_parts_of_another_version_of_a_delta_table_do_not_fit(address: str, store: ObjectStore, tmp_path: Path) -> None:
+    """A table that is restored changes the log alone: the files of all its versions stay where they are."""
+    table = as_delta(table_of(store), tmp_path)
+    write_deltalake(table, table_of(store).slice(0, 3), mode="overwrite")
+    write_deltalake(table, table_of(store).slice(3), mode="append")
+    source = ObjectSource.at(address, inventory=str(table), columns=COLUMNS)
+    parts = source.listing_parts(1)
+    assert source.fits(parts)
+    DeltaTable(table).restore(2)
+    assert len(source.listing_parts(1)) == len(parts)
+    assert not source.fits(parts)
+
+
+def test_other_columns_of_csv_may_hold_anything(address: str, store: ObjectStore, tmp_path: Path) -> None:
+    (info, *_) = store.list()
+    rows = [f'{info.key},{info.etag},{info.size},7,"two\nlines of {number}"' for number in range(60_000)]
+    rows.append(f'{info.key},{info.etag},{info.size},a word,""')
+    (tmp_path / "objects.csv").write_text("\n".join(["where,tag,bytes,age,note", *rows]) + "\n")
+    source = ObjectSource.at(address, inventory=str(tmp_path / "objects.csv"), columns=COLUMNS)
+    assert len(listed(source)) == len(rows)
+
+
+def test_empty_files_of_a_folder_are_no_part_of_a_table(address: str, store: ObjectStore, tmp_path: Path) -> None:
+    folder = as_folder(table_of(store), tmp_path)
+    (folder / "part-0.csv").touch()
+    assert sorted(contents(ObjectSource.at(address, inventory=str(folder), columns=COLUMNS))) == [
+        key.encode() for key in KEYS
+    ]
+
+
+def test_a_table_without_columns_says_how_to_name_them(address: str, store: ObjectStore, tmp_path: Path) -> None:
+    table = as_parquet(table_of(store), tmp_path)
+    with pytest.raises(InputUnusable, match="an S3 Inventory is in a bucket") as raised:
+        listed(ObjectSource.at(address, inventory=str(table)))
+    assert "--inventory-columns key=NAME" in str(raised.value.hint)

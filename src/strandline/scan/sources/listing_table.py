@@ -7,27 +7,32 @@ Such a table is what a catalog, a backup or an earlier listing knows of a bucket
 as old as it is, so that an object may be gone or newer when it is read, and the reader says so.
 
 Invariants: nothing is written; a column that is named and missing, a null in one, and a size that is no number end the
-listing with an error that names the file; parts of another state of the table do not fit.
+listing with an error that names the file; parts of another state of the table do not fit, and are refused. A part reads
+only its own files, and of Parquet in a bucket only the three columns of its row groups.
 """
 
 import gzip
+import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, NamedTuple, Self, cast
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from blake3 import blake3
 
-from strandline.errors import InvalidInput
+from strandline.errors import InvalidInput, StrandlineError
 from strandline.extras import needs
 from strandline.lazy_imports import deferred
 from strandline.objects import ObjectInfo, ObjectStore
+from strandline.objects.object_files import ObjectFile
 from strandline.scan.sources.errors import InputMissing, InputUnusable
 from strandline.scan.sources.listing_parts import WHOLE, ListingPart
 from strandline.scan.sources.s3_inventory import FILE_MARK
@@ -40,12 +45,15 @@ else:  # most scans read no table
 
 OTHER_BUCKETS = "objects of other buckets"
 _SCHEMES = ("s3://", "gs://", "az://", "memory://")
-_ENDINGS = (".parquet", ".csv", ".csv.gz")
+_PARQUET = ".parquet"
+_ENDINGS = (_PARQUET, ".csv", ".csv.gz")
 _NAMES = ("key", "version", "size")
 _BATCH_ROWS = 10_000
 _PIECE_BYTES = 8 << 20
+_THREADS = 16
+"""Files whose row groups are counted at once."""
 _UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
-_HINT = "name the columns: --inventory-columns key=NAME,version=NAME,size=NAME"
+COLUMNS_HINT = "name the columns: --inventory-columns key=NAME,version=NAME,size=NAME"
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ class TableColumns:
         """Return the columns that a text such as `key=path,version=etag,size=bytes` names."""
         named = dict(pair.partition("=")[::2] for pair in text.split(","))
         if sorted(named) != sorted(_NAMES) or not all(named.values()) or text.count(",") != len(_NAMES) - 1:
-            raise InvalidInput(f"{text!r} does not name the columns for key, version and size", hint=_HINT)
+            raise InvalidInput(f"{text!r} does not name the columns for key, version and size", hint=COLUMNS_HINT)
         return cls(*(named[name] for name in _NAMES))
 
     @property
@@ -70,12 +78,19 @@ class TableColumns:
         return [self.key, self.version, self.size]
 
 
-@dataclass(frozen=True)
-class TablePiece:
-    """A row group of a Parquet file, or a whole file of CSV."""
+class TableFile(NamedTuple):
+    """A file of a table, its size, and what changes when it does."""
 
-    file: str
-    group: int | None
+    path: str
+    size: int
+    state: str
+
+
+class _Place(NamedTuple):
+    """A row group of a file of a table, by their numbers; a CSV file has one."""
+
+    file: int
+    group: int
 
 
 @dataclass(frozen=True)
@@ -85,7 +100,7 @@ class ListingTable:
     address: str
     columns: TableColumns
     bucket: str
-    pieces: tuple[TablePiece, ...]
+    files: tuple[TableFile, ...]
     digest: bytes
 
     @classmethod
@@ -94,32 +109,99 @@ class ListingTable:
         listed = _in_folder(path_of(address)) if store is None else _in_bucket(store, _root(address))
         if not listed:
             raise InputMissing(address, "table: a file or a folder of Parquet or CSV")
-        pieces: list[TablePiece] = []
-        for file in sorted(_current(address, store, listed)):
-            with _opened(address, store, file) as data:
-                pieces += [TablePiece(file, group) for group in _groups(f"{address}: {file}", file, data, columns)]
-        digest = blake3(repr([address, columns.names, sorted(listed.items())]).encode()).digest(8)
-        return cls(address, columns, bucket, tuple(pieces), digest)
+        files = sorted(_current(address, store, listed))
+        digest = blake3(repr([address, columns.names, list(map(tuple, files))]).encode()).digest(8)
+        return cls(address, columns, bucket, tuple(files), digest)
 
-    @property
-    def bounds(self) -> list[bytes]:
-        """Return the bounds of parts that have a piece each: no key begins with their first byte."""
-        return [FILE_MARK + self.digest + number.to_bytes(4) for number in range(1, len(self.pieces))]
+    def bounds(self, store: ObjectStore | None) -> list[bytes]:
+        """Return the bounds of parts that have a row group or a CSV file each: no key begins with their first byte."""
+
+        def places(number: int) -> list[_Place]:
+            with self._opened(store, self.files[number]) as data:
+                return [_Place(number, group) for group in range(self._groups(self.files[number], data))]
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            found = list(chain.from_iterable(pool.map(places, range(len(self.files)))))
+        return [_format_bound(self.digest, place) for place in found[1:]]
 
     def objects(
         self, store: ObjectStore | None, counts: Counter[str], part: ListingPart = WHOLE
     ) -> Iterator[ObjectInfo]:
         """Yield the objects of a part, in the order of the table; rows of other buckets are counted."""
-        first = int.from_bytes(part.start[-4:]) if part.start else 0
-        last = None if part.end is None else int.from_bytes(part.end[-4:])
-        for piece in self.pieces[first:last]:
-            where = f"{self.address}: {piece.file}"
-            with _opened(self.address, store, piece.file) as data:
+        first = self._place(part.start) if part.start else _Place(0, 0)
+        end = _Place(len(self.files), 0) if part.end is None else self._place(part.end)
+        for number in range(first.file, end.file + (end.group > 0)):
+            file = self.files[number]
+            with self._opened(store, file) as data:
+                groups = self._groups(file, data)
+                chosen = [group for group in range(groups) if first <= _Place(number, group) < end]
                 try:
-                    for batch in _batches(data, piece, self.columns):
-                        yield from self._infos(batch, where, counts)
+                    for batch in self._batches(file, data, chosen):
+                        yield from self._infos(batch, self._where(file), counts)
+                except StrandlineError:
+                    raise
                 except (pa.ArrowException, OSError, EOFError, ValueError, KeyError) as error:
-                    raise _unusable(where, f"it cannot be read as a listing: {error}") from error
+                    raise _unusable(self._where(file), f"it cannot be read as a listing: {error}") from error
+            if _file(store, file.path) != file:
+                raise self._changed()
+
+    def _place(self, bound: bytes) -> _Place:
+        """Return the place of a bound of this table."""
+        digest, place = _parse_bound(bound)
+        if digest != self.digest:
+            raise self._changed()
+        return place
+
+    def _changed(self) -> InputUnusable:
+        return InputUnusable(self.address, "it was written anew while it was listed", hint="scan again")
+
+    def _where(self, file: TableFile) -> str:
+        return self.address if self.address.endswith(file.path) else f"{self.address}: {file.path}"
+
+    @contextmanager
+    def _opened(self, store: ObjectStore | None, file: TableFile) -> Iterator[IO[bytes]]:
+        """Open a file; of Parquet in a bucket the ranges that are read are fetched, of CSV all, to disk."""
+        if store is None:
+            try:
+                with Path(file.path).open("rb") as data:
+                    yield data
+            except FileNotFoundError as error:
+                raise InputMissing(file.path) from error
+        elif file.path.endswith(_PARQUET):
+            yield cast("IO[bytes]", ObjectFile(store, file.path, file.size))
+        else:
+            with tempfile.TemporaryFile(prefix="strandline-listing-") as data:
+                try:
+                    shutil.copyfileobj(ObjectFile(store, file.path, file.size), data, _PIECE_BYTES)
+                except FileNotFoundError as error:
+                    raise InputMissing(self._where(file), "object") from error
+                data.seek(0)
+                yield data
+
+    def _groups(self, file: TableFile, data: IO[bytes]) -> int:
+        """Return the number of row groups of a file; the columns must be there."""
+        try:
+            if file.path.endswith(_PARQUET):
+                opened = pq.ParquetFile(data)
+                names, groups = opened.schema_arrow.names, int(opened.num_row_groups)
+            else:
+                names, groups = _csv(data, file.path).schema.names, 1
+                data.seek(0)
+        except StrandlineError:
+            raise
+        except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+            raise _unusable(self._where(file), f"it is neither Parquet nor CSV with a header: {error}") from error
+        if missing := [name for name in self.columns.names if name not in names]:
+            there = ", ".join(map(repr, names))
+            raise _unusable(self._where(file), f"it has no column {missing[0]!r}; its columns are {there}")
+        return groups
+
+    def _batches(self, file: TableFile, data: IO[bytes], groups: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        if not file.path.endswith(_PARQUET):
+            yield from _csv(data, file.path, self.columns)
+        elif groups:
+            names = self.columns.names
+            yield from pq.ParquetFile(data).iter_batches(_BATCH_ROWS, row_groups=groups, columns=names)
 
     def _infos(self, batch: pa.RecordBatch, where: str, counts: Counter[str]) -> Iterator[ObjectInfo]:
         for name in self.columns.names:
@@ -127,6 +209,8 @@ class ListingTable:
                 raise _unusable(where, f"its column {name!r} has nulls")
         keys, versions = (batch[name].cast(pa.large_string()).to_pylist() for name in self.columns.names[:2])
         sizes = batch[self.columns.size].cast(pa.int64()).to_pylist()
+        if sizes and min(sizes) < 0:
+            raise _unusable(where, f"its column {self.columns.size!r} has a size below zero")
         for key, version, size in zip(keys, versions, sizes, strict=True):
             if key.startswith(_SCHEMES) and not key.startswith(f"{self.bucket}/"):
                 counts[OTHER_BUCKETS] += 1
@@ -148,20 +232,41 @@ def _root(address: str) -> str:
     return urlsplit(address).path.strip("/")
 
 
-def _in_folder(root: Path) -> dict[str, str]:
-    """Return the data files of a folder, or the file itself, with what changes when they do."""
+def _format_bound(digest: bytes, place: _Place) -> bytes:
+    return FILE_MARK + digest + b"".join(number.to_bytes(4) for number in place)
+
+
+def _parse_bound(bound: bytes) -> tuple[bytes, _Place]:
+    return bound[len(FILE_MARK) : -8], _Place(int.from_bytes(bound[-8:-4]), int.from_bytes(bound[-4:]))
+
+
+def _file(store: ObjectStore | None, path: str) -> TableFile | None:
+    """Return a file as it is now; None if there is none."""
+    if store is not None:
+        info = store.head(path)
+        return None if info is None else TableFile(info.key, info.size, info.etag)
+    try:
+        status = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    return TableFile(path, status.st_size, f"{status.st_mtime_ns}")
+
+
+def _in_folder(root: Path) -> list[TableFile]:
+    """Return the data files of a folder that have bytes, or the file itself."""
     paths = [root] if root.is_file() else [path for path in root.rglob("*") if path.is_file()]
-    found = {str(path): path.stat() for path in paths if path == root or _is_data(path.relative_to(root).parts)}
-    return {path: f"{status.st_size}:{status.st_mtime_ns}" for path, status in found.items()}
+    data = [str(path) for path in paths if path == root or _is_data(path.relative_to(root).parts)]
+    files = filter(None, (_file(None, path) for path in data))
+    return [file for file in files if file.size or file.path == str(root)]
 
 
-def _in_bucket(store: ObjectStore, root: str) -> dict[str, str]:
-    one = store.head(root) if root else None
+def _in_bucket(store: ObjectStore, root: str) -> list[TableFile]:
+    one = _file(store, root) if root else None
     if one is not None:
-        return {one.key: one.etag}
+        return [one]
     prefix = f"{root}/" if root else ""
-    infos = store.list(prefix)
-    return {info.key: info.etag for info in infos if _is_data(tuple(info.key.removeprefix(prefix).split("/")))}
+    infos = [info for info in store.list(prefix) if _is_data(tuple(info.key.removeprefix(prefix).split("/")))]
+    return [TableFile(info.key, info.size, info.etag) for info in infos if info.size]
 
 
 def _is_data(parts: tuple[str, ...]) -> bool:
@@ -169,15 +274,15 @@ def _is_data(parts: tuple[str, ...]) -> bool:
     return parts[-1].endswith(_ENDINGS) and not any(part.startswith(("_", ".")) for part in parts)
 
 
-def _current(address: str, store: ObjectStore | None, listed: Mapping[str, str]) -> list[str]:
+def _current(address: str, store: ObjectStore | None, listed: list[TableFile]) -> list[TableFile]:
     """Return the files of the latest version of a Delta table; of other tables all."""
     root = str(path_of(address)) if store is None else _root(address)
     if store is None and not (Path(root) / "_delta_log").is_dir():
-        return list(listed)
+        return listed
     if store is not None and next(store.list(f"{root}/_delta_log/".removeprefix("/")), None) is None:
-        return list(listed)
+        return listed
     names = _delta_names(address if store is not None else str(Path(root).absolute()))
-    return [file for file in listed if file.removeprefix(root).strip("/") in names]
+    return [file for file in listed if file.path.removeprefix(root).strip("/") in names]
 
 
 def _delta_names(address: str) -> set[str]:
@@ -196,65 +301,26 @@ def _delta_names(address: str) -> set[str]:
         raise _unusable(address, f"its Delta log cannot be read: {error}") from error
 
 
-@contextmanager
-def _opened(address: str, store: ObjectStore | None, file: str) -> Iterator[IO[bytes]]:
-    """Open a file; one of a bucket is fetched to disk, piece by piece."""
-    if store is None:
-        try:
-            with Path(file).open("rb") as data:
-                yield data
-        except FileNotFoundError as error:
-            raise InputMissing(file) from error
-        return
-    with tempfile.TemporaryFile(prefix="strandline-listing-") as data:
-        size = 1
-        while data.tell() < size:
-            piece = store.get(file, start=data.tell(), stop=data.tell() + _PIECE_BYTES)
-            if piece is None:
-                raise InputMissing(f"{address}: {file}", "object")
-            size = piece.info.size
-            data.write(piece.body)
-        data.seek(0)
-        yield data
-
-
-def _groups(where: str, file: str, data: IO[bytes], columns: TableColumns) -> Sequence[int | None]:
-    """Return the row groups of a file, None for all of it; its columns must be there."""
-    try:
-        if file.endswith(".parquet"):
-            opened = pq.ParquetFile(data)
-            names = opened.schema_arrow.names
-            groups: Sequence[int | None] = range(opened.num_row_groups)
-        else:
-            names, groups = _csv(data, file).schema.names, (None,)
-    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
-        raise _unusable(where, "it is neither Parquet nor CSV with a header") from error
-    if missing := [name for name in columns.names if name not in names]:
-        there = ", ".join(map(repr, names))
-        raise _unusable(where, f"it has no column {missing[0]!r}; its columns are {there}")
-    return groups
-
-
-def _batches(data: IO[bytes], piece: TablePiece, columns: TableColumns) -> Iterator[pa.RecordBatch]:
-    if piece.group is not None:
-        groups = [piece.group]
-        yield from pq.ParquetFile(data).iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns.names)
-        return
-    for batch in _csv(data, piece.file, columns):
-        yield batch.select(columns.names)
-
-
 def _csv(data: IO[bytes], file: str, columns: TableColumns | None = None) -> "pc.CSVStreamingReader":
-    """Open a file of CSV; keys and versions are text, whatever they look like, and only an empty cell is a null."""
+    """Open a file of CSV; keys and versions are text, whatever they look like, and only an empty cell is a null.
+
+    The cells of other columns are not looked at: their kinds may differ from row to row.
+    """
     plain = gzip.GzipFile(fileobj=data) if file.endswith(".gz") else data
-    types = (
+    kinds = (
         {} if columns is None else {columns.key: pa.string(), columns.version: pa.string(), columns.size: pa.int64()}
     )
     options = pc.ConvertOptions(
-        column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        column_types=kinds,
+        include_columns=[] if columns is None else columns.names,
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
     )
-    return pc.open_csv(plain, convert_options=options, read_options=pc.ReadOptions(use_threads=False))
+    lines = pc.ParseOptions(newlines_in_values=True)
+    reads = pc.ReadOptions(use_threads=False)
+    return pc.open_csv(plain, convert_options=options, parse_options=lines, read_options=reads)
 
 
 def _unusable(address: str, problem: str) -> InputUnusable:
-    return InputUnusable(address, problem, hint=_HINT)
+    return InputUnusable(address, problem, hint=COLUMNS_HINT)

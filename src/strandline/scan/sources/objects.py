@@ -43,10 +43,10 @@ from strandline.objects.keys import is_key
 from strandline.pipeline.identity import ConnectorInstanceId, connector_instance_id
 from strandline.protocol.canonical import Plain
 from strandline.scan.path_globs import PathGlobs
-from strandline.scan.sources.errors import UNKNOWN_VERSION, InputMissing, Problem
+from strandline.scan.sources.errors import UNKNOWN_VERSION, InputMissing, InputUnusable, Problem
 from strandline.scan.sources.key_ranges import Placed, is_a_key, key_bounds, list_range
 from strandline.scan.sources.listing_parts import WHOLE, ListingPart, ending_at
-from strandline.scan.sources.listing_table import ListingTable, TableColumns, is_in_bucket
+from strandline.scan.sources.listing_table import COLUMNS_HINT, ListingTable, TableColumns, is_in_bucket
 from strandline.scan.sources.s3_inventory import FILE_MARK, S3Inventory
 from strandline.scan.sources.source import SIZE_MAX, Content, ItemReader, Part, Row, Tell, batches
 
@@ -159,8 +159,8 @@ class ObjectSource:
         """Return ranges of keys, or the files of the inventory."""
         if self.inventory is None:
             return self.split(WHOLE, count)
-        with self._inventory(self.inventory) as (_, inventory):
-            return WHOLE.cut_at(inventory.bounds)
+        with self._inventory(self.inventory) as (store, inventory):
+            return WHOLE.cut_at(inventory.bounds if isinstance(inventory, S3Inventory) else inventory.bounds(store))
 
     def fits(self, parts: Sequence[ListingPart]) -> bool:
         """Return whether parts are ranges of keys, or with an inventory the files of this one."""
@@ -282,6 +282,10 @@ class ObjectSource:
             with bucket_is_open as files:
                 yield files, ListingTable.read(address, files, self.columns, self.bucket)
             return
+        if not address.startswith("s3://"):
+            raise InputUnusable(
+                address, "an S3 Inventory is in a bucket (s3://…/manifest.json)", hint=f"of a table, {COLUMNS_HINT}"
+            )
         bucket, _, key = address.removeprefix("s3://").partition("/")
         with opened(f"s3://{bucket}") as store:
             inventory = S3Inventory.read(store, key)

@@ -182,5 +182,8 @@ def _is(value: object) -> bool:
 
 def _unusable(address: str, problem: str) -> InvalidInput:
     return InputUnusable(
-        address, problem, hint="give the manifest.json of one delivery: s3://bucket/…/2026-11-18T01-00Z/manifest.json"
+        address,
+        problem,
+        hint="give the manifest.json of one delivery, such as s3://bucket/…/2026-11-18T01-00Z/manifest.json; "
+        "of a table, name the columns with --inventory-columns",
     )

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from strandline.artifacts import ArtifactFile, Form, Manifest, PublishedArtifacts
 from strandline.artifacts.layout import format_file_key
-from strandline.artifacts.object_files import ObjectFile
 from strandline.artifacts.runs import KEY_COLUMNS, merged, one_array, read_run, versions_of
 from strandline.fold.columns import tokens_of
+from strandline.objects.object_files import ObjectFile
 from strandline.spark.errors import invalid_input
 from strandline.spark.folds.reader import COLUMNS, revisions_of
 from strandline.spark.logs.columns import resized

@@ -2,7 +2,7 @@
 
 import io
 
-from strandline.objects import ObjectStore
+from strandline.objects.contracts import ObjectStore
 
 AHEAD_BYTES = 64 * 1024
 
