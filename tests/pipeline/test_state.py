@@ -1,21 +1,24 @@
 """Scanner state: batches, limits, and tenants that do not see one another."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from strandline.errors import InvalidInput, RecordTooLarge
+from strandline.errors import InvalidInput, RecordTooLarge, Unavailable
 from strandline.pipeline.errors import BatchTooLarge
 from strandline.pipeline.identity import PolicyHash, TenantId
 from strandline.pipeline.scope import WriteContext
 from strandline.pipeline.sql import PostgresDatabase, SqliteDatabase, SqlState
 from strandline.pipeline.state import (
+    GATHERED_BYTES_MAX,
+    GATHERED_MAX,
     STATE_VALUE_BYTES_MAX,
     Delete,
+    GatheredPuts,
     MemoryState,
     Put,
     ScannerState,
@@ -122,3 +125,42 @@ def test_a_scanner_cannot_use_the_key_of_a_fence() -> None:
     for operation in (Put(key, b""), Delete(key)):
         with pytest.raises(InvalidInput, match="the store's own"):
             MemoryState().apply_batch(TENANT, [operation])
+
+
+class FailingState(MemoryState):
+    """A store that refuses its next batch, and counts the others."""
+
+    fails = False
+    batches = 0
+
+    def apply_batch(
+        self, tenant: TenantId, operations: Sequence[Put | Delete], *, writer: WriteContext | None = None
+    ) -> None:
+        if self.fails:
+            self.fails = False
+            raise Unavailable("the store does not answer")
+        self.batches += 1
+        super().apply_batch(tenant, operations, writer=writer)
+
+
+def test_gathered_writes_are_durable_after_a_flush_also_if_one_before_failed() -> None:
+    state = FailingState()
+    puts = GatheredPuts(state, TENANT)
+    puts.add(Put(b"a", b"1"))
+    assert state.multi_get(TENANT, [b"a"]) == [None]
+    state.fails = True
+    with pytest.raises(Unavailable):
+        puts.flush()
+    puts.add(Put(b"b", b"2"))
+    puts.flush()
+    assert state.multi_get(TENANT, [b"a", b"b"]) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, GATHERED_MAX), (GATHERED_BYTES_MAX // 2, 2), (GATHERED_BYTES_MAX, 1)])
+def test_gathered_writes_make_a_batch_once_they_are_many_or_large(size: int, count: int) -> None:
+    state = FailingState()
+    puts = GatheredPuts(state, TENANT)
+    for number in range(count):
+        assert state.batches == 0
+        puts.add(Put(b"%d" % number, bytes(size)))
+    assert state.batches == 1

@@ -101,9 +101,9 @@ class GatheredPuts:
             self.flush()
 
     def flush(self) -> None:
-        """Return once all writes that were taken are durable."""
-        waiting, self._waiting, self._bytes = self._waiting, [], 0
-        self._state.apply_batch(self._tenant, waiting)
+        """Return once all writes that were taken are durable; those of a batch that fails are taken still."""
+        self._state.apply_batch(self._tenant, self._waiting)
+        self._waiting, self._bytes = [], 0
 
 
 class MemoryState:
