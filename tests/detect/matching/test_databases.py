@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import hyperscan
+import pytest
 
 from strandline.detect import Engine, Limits, RuleSet
-from strandline.detect.matching.databases import FIRST_ONLY
+from strandline.detect.matching import databases
+from strandline.detect.matching.databases import FIRST_ONLY, Database, FixedDatabase
 from strandline.detect.rules.rule import Rule
 from strandline.pipeline.identity import TenantSecretKey
 
@@ -50,3 +52,14 @@ def test_a_process_that_gets_an_engine_compiles_no_database_and_proves_nothing_a
     command = [sys.executable, "-c", VIEWS, str(tmp_path / "engine"), str(tmp_path / "text")]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.stdout.strip() == "('base64',)", ran.stderr
+
+
+def test_a_fixed_database_of_another_kind_of_machine_is_compiled_and_saved_for_this_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(databases, "_fixed", {})
+    fixed = FixedDatabase("words", [b"alpha"])
+    fixed.keep(b"a database of another kind of machine")
+    assert Database.loaded(fixed.dumped()) is not None
+    assert fixed.found(b"an alpha") == [(8, 0)]
+    assert databases.dumped_fixed() == (("words", fixed.dumped()),)

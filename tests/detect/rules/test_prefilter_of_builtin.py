@@ -12,7 +12,7 @@ import pytest
 
 from strandline.detect import Limits, load_builtin
 from strandline.detect.expressions.nodes import Alt, At, Chars, Group, Node, Repeat, Seq, members, to_python
-from strandline.detect.matching.prefilter import Prefilter
+from strandline.detect.matching.prefilter import Prefilter, keyword_forms
 from strandline.detect.rules.rule import Rule, parse_regex
 
 LIMITS = Limits()
@@ -71,6 +71,33 @@ def missed(number: int, rounds: int) -> list[tuple[int, bytes]]:
 def test_what_an_expression_matches_is_in_a_window_wherever_it_stands() -> None:
     lost = {RULES[number].id: missed(number, rounds=6) for number in SEARCHED}
     assert {rule: places[:3] for rule, places in lost.items() if places} == {}
+
+
+def missed_by_keywords(number: int) -> list[bytes]:
+    """Return the texts whose match, with a keyword near it, is in no window of the rule."""
+    rule, chosen = RULES[number], random.Random(number)
+    tree = parse_regex(rule.id, rule.regex or "")
+    pattern, lost = re.compile(to_python(tree)), []
+    for _ in range(10):
+        text, word = text_of(tree, chosen), chosen.choice(keyword_forms(rule.keywords)).encode()
+        for distance in (1, LIMITS.keyword_radius - len(word)):
+            before, behind, far = word + b"\n" * distance, b"\n" * distance + word, b"\n" * 5_000
+            for data in (before + text, far + before + text + far, text + behind, far + text + behind):
+                found = pattern.search(data)
+                if found is None or found[0].strip() not in text or len(found[0]) > LIMITS.match_bytes_max:
+                    continue
+                windows = [each for each in prefilter().sweep(data).windows() if each.rule == number]
+                if not any(each.start <= found.start() and found.end() <= each.end for each in windows):
+                    lost.append(data.strip())
+    return lost
+
+
+def test_a_rule_of_keywords_is_looked_for_wherever_one_of_them_is_near() -> None:
+    """A keyword counts before and behind a match, up to `keyword_radius` bytes from it."""
+    worded = prefilter().layout.worded
+    assert len(worded) > 10
+    lost = {RULES[number].id: missed_by_keywords(number) for number in sorted(worded)}
+    assert {rule: texts[:3] for rule, texts in lost.items() if texts} == {}
 
 
 @pytest.mark.parametrize(

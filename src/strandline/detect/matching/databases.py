@@ -77,8 +77,9 @@ class FixedDatabase:
         return self._made().found(data)
 
     def dumped(self) -> bytes:
-        """Return the bytes that `keep` takes."""
-        return self._saved or self._made().dumped()
+        """Return the bytes that `keep` takes, for this kind of machine."""
+        database = self._made()
+        return self._saved or database.dumped()
 
     def keep(self, saved: bytes) -> None:
         """Use a database that another process with the same code saved."""
@@ -86,8 +87,10 @@ class FixedDatabase:
 
     def _made(self) -> Database:
         if self._database is None:
-            saved = Database.loaded(self._saved) if self._saved else None
-            self._database = saved or Database.compiled(self._expressions, [0] * len(self._expressions))
+            self._database = Database.loaded(self._saved) if self._saved else None
+        if self._database is None:
+            self._saved = b""  # of another kind of machine, if there was one
+            self._database = Database.compiled(self._expressions, [0] * len(self._expressions))
         assert self._database is not None  # noqa: S101
         return self._database
 
