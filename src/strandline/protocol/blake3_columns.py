@@ -21,10 +21,10 @@ Bytes2D = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint32]
 
 BLOCK_BYTES = 64
-BLOCKS_MAX = 8
-"""Longer rows are hashed one by one: the library is as fast, and few are so long."""
-FEW_ROWS = 512
-"""Fewer rows are hashed one by one, sooner than some three hundred operations begin."""
+BLOCKS_MAX = 3
+"""Longer rows are hashed one by one: the library is as fast."""
+FEW_ROWS = 1_024
+"""Fewer rows for each block are hashed one by one, sooner than some three hundred operations begin."""
 DIGEST_BYTES = 32
 ROWS_AT_ONCE = 4_096
 """Rows whose columns of the state, and of a block, fit the cache of a core."""
@@ -70,7 +70,8 @@ def derive_fixed_rows(context: str, parts: Sequence[bytes | FixedColumn], count:
     for part, width, end in zip(parts, widths, ends, strict=True):
         data = np.frombuffer(part.data if isinstance(part, FixedColumn) else part, np.uint8)
         rows[:, end - width : end] = data.reshape(-1, width) if width else 0
-    if count < FEW_ROWS or len(rows[0]) > BLOCKS_MAX * BLOCK_BYTES:
+    blocks = rows.shape[1] // BLOCK_BYTES
+    if count < FEW_ROWS * blocks or blocks > BLOCKS_MAX:
         return _one_by_one(context, (row[:length].tobytes() for row in rows))
     return _derived(context, rows, length).tobytes()
 
