@@ -82,6 +82,9 @@ validator = "github-crc32"
 """
 
 
+FEW = "too few different characters"
+
+
 @pytest.mark.parametrize(
     ("text", "path", "check", "reason"),
     [
@@ -94,7 +97,10 @@ validator = "github-crc32"
         ("gamma_0123", "x", "required rule", "no match of alpha is near"),
         ("gamma_", "x", "length", "the expression matches, and its secret is empty"),
         ("delta alpha_01234567", ".env", "another rule", "rule delta says more about the same place"),
-        ("ghp_" + "0" * 36, "x", "validator", "github-crc32: the CRC-32 in base 62 is wrong"),
+        (
+            *("ghp_" + "0" * 36, "x", "validator"),
+            f"github-crc32: the CRC-32 in base 62 is wrong, and the token is a placeholder: {FEW}",
+        ),
     ],
 )
 def test_the_check_that_dismissed_a_match_is_named(text: str, path: str, check: str, reason: str) -> None:

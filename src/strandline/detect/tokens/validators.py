@@ -86,9 +86,9 @@ def _proved(holds: bool, what: str, secret: bytes) -> Judgement:  # noqa: FBT001
     if holds:
         return _valid(f"{what} is right")
     reason = placeholder_reason(secret)
-    return (
-        _invalid(f"{what} is wrong, and it is {reason}") if reason else Judgement(Verdict.DOUBTFUL, f"{what} is wrong")
-    )
+    if reason:
+        return _invalid(f"{what} is wrong, and the token is a placeholder: {reason}")
+    return Judgement(Verdict.DOUBTFUL, f"{what} is wrong")
 
 
 _CRC32_BASE62 = re.compile(rb"[a-z]{2,8}_([0-9A-Za-z]{30})([0-9A-Za-z]{6})")
