@@ -7,11 +7,11 @@ into place whole; Java itself checks it against the jars, and starts without it 
 import contextlib
 import hashlib
 import os
-from importlib.metadata import version
 from pathlib import Path
 
 from strandline.cache import cache_folder
 from strandline.spark.java import Java
+from strandline.spark.package import pyspark_version
 
 _FORMAT = 1
 _KEPT_S = 30 * 86_400
@@ -19,7 +19,7 @@ _KEPT_S = 30 * 86_400
 
 def format_archive_name(java: Java, home: Path) -> str:
     """Return the name of the archive for this Java and this Spark."""
-    fits = "\0".join([str(_FORMAT), java.version, os.path.realpath(java.home), version("pyspark"), str(home)])
+    fits = "\0".join([str(_FORMAT), java.version, os.path.realpath(java.home), pyspark_version(), str(home)])
     return f"classes-{hashlib.sha256(os.fsencode(fits)).hexdigest()[:16]}.jsa"
 
 

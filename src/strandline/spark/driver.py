@@ -1,12 +1,13 @@
 """The Java process of Spark's driver; its output, and that of its children, goes to a log and not to the terminal.
 
+A learned command that does not start is forgotten, and `spark-submit` starts Java instead.
+
 Invariants: it ends with this process, however that ends (it reads our end of a pipe); Ctrl-C is ours alone; the
 environment of this process is as before when a call returns.
 """
 
 import contextlib
 import hashlib
-import importlib.util
 import os
 import signal
 import struct
@@ -22,7 +23,8 @@ from strandline.cache import cache_folder
 from strandline.errors import Unavailable
 from strandline.files import storage_errors
 from strandline.spark.java import Java
-from strandline.spark.launch_command import arguments, is_learnable, learn_command, read_command
+from strandline.spark.launch_command import arguments, forget_command, is_learnable, learn_command, read_command
+from strandline.spark.package import package_folder
 from strandline.spark.settings import is_loopback
 from strandline.spark.workspace import Workspace
 
@@ -48,20 +50,13 @@ def spark_home() -> Path:
     """
     if os.environ.get("SPARK_HOME"):
         return Path(os.environ["SPARK_HOME"])
-    package = _package_folder()
+    package = package_folder()
     home = cache_folder() / f"spark-home-{hashlib.sha256(os.fsencode(package)).hexdigest()[:16]}"
     home.mkdir(exist_ok=True)
     for name in _LINKED:
         with contextlib.suppress(FileExistsError):
             (home / name).symlink_to(package / name)
     return home
-
-
-def _package_folder() -> Path:
-    spec = importlib.util.find_spec("pyspark")  # finding it takes no time, importing it does
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
-    return Path(spec.origin).resolve().parent
 
 
 def child_environment(java: Java, home: Path, settings: Mapping[str, str]) -> dict[str, str]:
@@ -95,18 +90,28 @@ class Driver:
         self._answer = workspace.path / "connection"
         self._gateway: Any = None
         environ = child_environment(java, home, settings)
-        command = [str(home / "bin" / "spark-submit"), *arguments(settings)]
+        self._run_script = partial(self._run, [str(home / "bin" / "spark-submit"), *arguments(settings)], environ)
         self._learn: Callable[[int], None] | None = None
-        if is_learnable(home, settings, os.environ):
+        self._forget: Callable[[], None] | None = None
+        """Set while a learned command starts, which may be one that no longer does."""
+        known = None
+        if is_learnable(java, home, settings, os.environ):
+            self._learn = partial(learn_command, java, home, settings, environ)
             known = read_command(java, home)
-            if known is None:
-                self._learn = partial(learn_command, java, home, settings, environ)
-            else:
-                command, environ = known.command(settings), {**environ, **known.environment}
-        with storage_errors(workspace.log):
-            log = workspace.log.open("ab")
+        if known is None:
+            self._process = self._run_script()
+            return
+        self._forget = partial(forget_command, java, home)
+        try:
+            self._process = self._run(known.command(settings), {**environ, **known.environment})
+        except (OSError, ValueError):  # there is no such program, or its words are none
+            self._start_by_script(self._forget)
+
+    def _run(self, command: list[str], environ: dict[str, str]) -> subprocess.Popen[bytes]:
+        with storage_errors(self.workspace.log):
+            log = self.workspace.log.open("ab")
         with log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own arguments
+            return subprocess.Popen(  # noqa: S603 - our own arguments
                 command,
                 env={**environ, "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._answer)},
                 stdin=subprocess.PIPE,
@@ -114,6 +119,11 @@ class Driver:
                 stderr=log,
                 preexec_fn=_ignore_interrupts,  # noqa: PLW1509 - it only calls signal
             )
+
+    def _start_by_script(self, forget: Callable[[], None]) -> None:
+        forget()
+        self._forget = None
+        self._process = self._run_script()
 
     def is_alive(self) -> bool:
         """Tell whether Java runs."""
@@ -126,7 +136,7 @@ class Driver:
         from pyspark.java_gateway import launch_gateway  # noqa: PLC0415 - only a session needs PySpark
 
         answer = self._answered()
-        if self._learn is not None:
+        if self._learn is not None and self._forget is None:
             self._learn(self._process.pid)
         port, length = struct.unpack_from(">ii", answer)
         secret = answer[8 : 8 + length].decode()
@@ -156,9 +166,14 @@ class Driver:
     def _answered(self) -> bytes:
         deadline = time.monotonic() + _STARTS_WITHIN_S
         while not self._answer.exists():
+            if not self.is_alive() and self._forget is not None:
+                self._process.communicate()  # closes its standard input
+                self._start_by_script(self._forget)
             if not self.is_alive():
                 raise SparkNotStarted(f"Java ended with code {self._process.returncode}", self.workspace.last_lines())
             if time.monotonic() > deadline:
+                if self._forget is not None:
+                    self._forget()
                 raise SparkNotStarted(f"no answer within {_STARTS_WITHIN_S:.0f} s", self.workspace.last_lines())
             time.sleep(0.01)
         answer = self._answer.read_bytes()

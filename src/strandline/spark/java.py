@@ -101,9 +101,14 @@ def _java_at(home: Path) -> Java | None:
     return Java(home, found[1]) if found else None
 
 
+def wrapped_home() -> Path:
+    """Return the home of the script that stands in for a packaged Java, whether it is there or not."""
+    return cache_folder() / "java-home"
+
+
 def _wrapped(real: Path) -> Path:
     """Return a home whose `bin/java` is `real` without the argument that a packaged Java refuses."""
-    home = cache_folder() / "java-home"
+    home = wrapped_home()
     java = home / "bin" / "java"
     text = _WRAPPER.format(dropped=DROPPED_ARGUMENT, real=real)
     with contextlib.suppress(OSError):
