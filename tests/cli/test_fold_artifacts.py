@@ -137,6 +137,11 @@ class TestFolders:
 class TestPublished:
     """`fold publish`, `bootstrap`, `artifacts` and `prune`."""
 
+    def test_a_fold_that_is_not_there_makes_no_folder_of_artifacts(self, tmp_path: Path) -> None:
+        none = run_command("fold", "publish", tmp_path / "none", f"file://{tmp_path}/artifacts")
+        assert (none.code, "there is no fold" in none.err) == (1, True)
+        assert not (tmp_path / "artifacts").exists()
+
     def test_a_published_fold_is_bootstrapped_and_only_the_rest_is_told(
         self, bucket: Bucket, fold: Path, address: str
     ) -> None:

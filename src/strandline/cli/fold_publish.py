@@ -39,14 +39,16 @@ def publish(
     Works while `fold run` runs. The pointer to the newest artifact moves last, and never to an older revision: exit
     code 1 if a newer artifact is there.
     """
+    is_artifact = (source / MANIFEST_NAME).exists()
+    if not is_artifact:
+        check_existing(source)  # before the address, which is made where it is a folder
     with (
         TransferLine("publishing", quiet=quiet) as line,
         artifacts_at(address, is_read_only=dry_run, must_exist=False, counts=line.counts) as artifacts,
     ):
-        if (source / MANIFEST_NAME).exists():
+        if is_artifact:
             publication = _published(source, artifacts, dry_run=dry_run)
         else:
-            check_existing(source)
             publication = publish_fold(
                 source,
                 artifacts,

@@ -105,7 +105,7 @@ def existing_backend(path: Path | str) -> Backend | None:
         if (path / _ROCKSDB_FILE).exists():
             return Backend.ROCKSDB
         if not all(_ROCKSDB_NAME.fullmatch(file.name) for file in path.iterdir()):
-            raise FormatError(str(path), "is a folder, but not of a fold", hint="give a path of its own")
+            raise FormatError(str(path), "is a folder, but not of a fold", hint="give the path of a fold")
         return Backend.ROCKSDB
     try:
         with path.open("rb") as file:
