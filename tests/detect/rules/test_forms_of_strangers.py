@@ -150,6 +150,13 @@ api_key_sha256 = "{{hex:64}}"
 token_for_tests_of_names = "a_name_of_something_else_entirely"
 """,
     ),
+    "unions of types": (
+        "keys.pyi",
+        """
+Exchange: TypeAlias = X25519PrivateKey | X448PrivateKey
+def load(key: x25519.X25519PrivateKey | x448.X448PrivateKey | None) -> AccessToken | OAuth2RefreshToken: ...
+""",
+    ),
     "sentences about passwords": (
         "notes.txt",
         """

@@ -9,9 +9,9 @@ comment or stop-word allows it, and the rule's validator does not refute it. Its
     +5  the checksum of the secret is correct
 
 but at most 2 for a generic rule's match near a NUL, because names and values of a binary are neighbours by chance; and
-at most 4 for a generic rule's match that is short or follows an order, because a name alone makes it a secret; and at
-most 2 for words in the place of a password, which a person may have chosen or which may be a label. So 5
-(high) means a provider's form, a valid structure, or a long random value behind a name of a secret.
+at most 4 for a generic rule's match that is short, follows an order or has signs as code has, because a name alone
+makes it a secret; and at most 2 for words in the place of a password, which a person may have chosen or which may be a
+label. So 5 (high) means a provider's form, a valid structure, or a long random value behind a name of a secret.
 
 Invariants: expressions match the whole buffer, not a copy of the window, so that assertions (`^`, `\b`, `$`) see the
 bytes around it; the confidence depends on the bytes around the secret alone; a hit holds a span, a keyed hash and a
@@ -54,6 +54,8 @@ _LOOSE = frozenset(
 """Validators of values that only their place makes secrets."""
 _WORDS = frozenset({"weak-password", "config-password", "weak-passphrase", "weak-variable"})
 """Validators of words in the place of a password."""
+_SIGNED = frozenset({"quoted-password"})
+"""Validators of values that have signs as code has, so that none counts as a generated one."""
 _RANDOM_BYTES = 24
 _HEX = re.compile(rb"[0-9a-f-]+|[0-9A-F-]+")
 _HEX_BITS, _RANDOM_BITS = 3.2, 3.9
@@ -200,6 +202,7 @@ class Matcher:
             is_loose = self.rule.validator in _LOOSE and verdict is not Verdict.VALID
             score = min(score, _generic_max(data, match, secret, is_loose=is_loose))
             score = min(score, _WEAK_MAX) if self.rule.validator in _WORDS else score
+            score = min(score, _NAMED_MAX) if self.rule.validator in _SIGNED else score
         score = min(score, _DOUBTFUL_MAX) if verdict is Verdict.DOUBTFUL else score
         return Hit(self.number, *span, secret_hash(key, norm_hash(secret)), score)
 

@@ -346,6 +346,8 @@ def _header_token(secret: bytes) -> Judgement:
 
 def _generic_token(secret: bytes) -> Judgement:
     """Judge a value that only its name makes a secret: a generated one mixes letters with digits, or the cases."""
+    if _SMALL_WORDS.fullmatch(secret):  # names of code are many, and this costs least
+        return _invalid("letters and digits are not mixed")
     reason = placeholder_reason(secret) or word_reason(secret)
     if reason:
         return _invalid(reason)
@@ -369,6 +371,7 @@ _PROVING: tuple[tuple[tuple[bytes, ...], Validator], ...] = (
 _REFUTED = (Verdict.INVALID, Verdict.DOUBTFUL)
 _RANDOM_CASE = 0.35
 _UUID = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(?::fx)?\Z")
+_SMALL_WORDS = re.compile(rb"[a-z_.-]+")
 _SHORT_HEX = re.compile(rb"[0-9a-f]{1,19}|[0-9A-F]{1,19}")
 _LONG_PASSWORD = 16
 _RANDOM_CHANGES = 3
