@@ -65,7 +65,7 @@ OPEN_ENDED = {
 SEVERAL_PLACES = {
     *("credential-file-git", "credential-file-secrets", "credential-file-snmp"),
     *("generic-config-password", "generic-curl-user", "generic-login-pair", "generic-value-pair"),
-    "generic-quoted-password",
+    *("generic-quoted-password", "generic-password-list", "generic-sql-password"),
 }
 """Their secret stands in one of several groups: the first that took part in the match."""
 NAMED_AND_WORDED = {"generic-config-password"}

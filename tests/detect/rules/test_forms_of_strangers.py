@@ -13,6 +13,39 @@ from strandline.detect.tokens.examples import expand
 from strandline.pipeline.identity import TenantSecretKey
 
 FOUND = {
+    "a password of a network device": ("a.txt", "enable password ⟦{{base36:18}}⟧\n"),
+    "a password of an installer": ("ks.txt", "rootpw --plaintext ⟦{{base36:18}}⟧\n"),
+    "a password of a preseed": ("a.txt", "d-i passwd/user-password-again password ⟦{{base36:18}}⟧\n"),
+    "a password without a sign (Groovy)": ("build.gradle", 'storePassword "⟦{{base36:18}}⟧"\n'),
+    "a key without a sign (Clojure)": ("a.clj", '{:api-key "⟦{{base62:40}}⟧"'),
+    "a key behind an arrow (R)": ("a.R", 'api_key <- "⟦{{base62:32}}⟧"\n'),
+    "a list of passwords": ("a.py", "passwords = ['⟦{{password:14}}⟧']"),
+    "a list of passwords (YAML)": ("a.yml", 'admin_passwords:\n  - "⟦{{base36:18}}⟧"\n'),
+    "a pair of names (Python)": ("a.py", 'user, password = "root", "⟦{{base36:18}}⟧"'),
+    "a pair of names (Go)": ("a.go", 'rootPass, host := "⟦{{base36:18}}⟧", "db"'),
+    "an option of libcurl": ("a.php", "curl_setopt($ch, CURLOPT_USERPWD, 'jo:⟦{{base36:18}}⟧');"),
+    "an address of Oracle": ("a.txt", "jdbc:oracle:thin:shop/⟦{{base36:18}}⟧@//db.acme.io:1521/shop"),
+    "a list of chpasswd (cloud-init)": ("a.yml", "chpasswd:\n  list: |\n    root:⟦{{base36:18}}⟧\n"),
+    "a default behind a description (CloudFormation)": (
+        "cf.yml",
+        "DBPassword:\n    Description: Password of the database\n    Type: String\n    Default: ⟦{{base36:18}}⟧\n",
+    ),
+    "a key in a sentence": ("a.txt", "Your API key is ⟦{{base62:32}}⟧\n"),
+    "a token in a sentence": ("a.txt", "Access Token ⟦{{hex:40}}⟧\n"),
+    "a key of Consul": ("a.hcl", 'encrypt = "⟦{{bytes64:32}}⟧"'),
+    "a password of rsync": ("rsyncd.secrets", "backup:⟦harbor-lantern⟧\n"),
+    "a third argument (PHP)": ("a.php", "ftp_login($ftp, 'shop', '⟦{{base36:18}}⟧');"),
+    "a fourth argument (Paramiko)": ("a.py", 'ssh.connect(host, 22, "root", "⟦{{base36:18}}⟧")'),
+    "a network's password (Arduino)": ("a.ino", 'WiFi.begin("acme", "⟦{{base36:18}}⟧");'),
+    "a statement without quotes (Oracle)": ("a.sql", "CREATE USER shop IDENTIFIED BY ⟦{{lower:9}}22⟧;"),
+    "a password for a named user": ("a.txt", 'The default password for the user "shop" is "⟦{{base36:18}}⟧".'),
+    "a host with user and password": ("a.txt", "10.0.4.7 (root/⟦{{base36:18}}⟧)"),
+    "a value of its own line (unattended setup)": (
+        "a.xml",
+        "<Password>\n  <Value>⟦{{base36:18}}⟧</Value>\n</Password>",
+    ),
+    "a disguised word with a number": ("a.yml", "password: ⟦P@ssw0rd7683!⟧\n"),
+    "a disguised word with a number, in an address": ("a.yml", "f: ftp://jo:⟦S3cr3t8849!⟧@ftp.acme.io/x\n"),
     "a variable of fish": ("config.fish", "set -gx DEPLOY_TOKEN ⟦{{base62:40}}⟧\n"),
     "a variable of csh": (".cshrc", "setenv DB_PASSWORD ⟦{{base36:18}}⟧\n"),
     "a password in a variable of nginx": ("nginx.conf", 'set $ldap_password "⟦{{password:16}}⟧";'),
@@ -91,6 +124,26 @@ FOUND = {
     "a word that ends with a sign": ("web.config", '<add key="MailPassword" value="⟦{{lower:12}}⟧$"/>'),
 }
 CLEAN = {
+    "disguised words as everybody writes them": (
+        "a.yml",
+        "password: P@ssw0rd\npassword: P@ssw0rd123\nadmin_password: S3cr3t2024\n",
+    ),
+    "directives and lists without a secret": (
+        "a.txt",
+        """
+enable password recovery on the console
+rootpw --lock
+unexpected token 'identifier'
+tokens = ["identifier", "number"]
+encrypt = "true"
+user, password = "user", "password"
+curl_setopt($ch, CURLOPT_USERPWD, "user:password");
+jdbc:oracle:thin:user/password@//localhost:1521/x
+CREATE USER shop IDENTIFIED BY password;
+plans of a user are identified by plancache_list (note 2)
+Access token AuthenticationTokenProvider2Factory
+""",
+    ),
     "keys of sites and addresses of contracts": (
         "a.js",
         """

@@ -68,12 +68,13 @@ _HASHES = rb"""
   | ^(?:sha\d{1,3}|md5|crypt)\$ | ^\{(?:S?SHA\d{0,3}|S?MD5|CRYPT|PBKDF2[\w-]*|bcrypt|noop)\}
 """
 
+_WORD = "a word of documentation"
 IDENTIFIER = "an identifier, a path or an address"
 _TEMPLATE = _Form("a template's variable", re.compile(_TEMPLATES, re.VERBOSE))
 _FORMS = (
     _Form("a hash of a password", re.compile(_HASHES, re.VERBOSE | re.IGNORECASE)),
     _TEMPLATE,
-    _Form("a word of documentation", re.compile(_WORDS, re.VERBOSE | re.IGNORECASE)),
+    _Form(_WORD, re.compile(_WORDS, re.VERBOSE | re.IGNORECASE)),
     _Form("a run or a sequence", re.compile(_SEQUENCES, re.VERBOSE | re.IGNORECASE | re.DOTALL)),
     _Form(IDENTIFIER, re.compile(_IDENTIFIERS, re.VERBOSE)),
     _Form("a UUID", re.compile(_UUID)),
@@ -139,6 +140,11 @@ _PREFIXED = re.compile(
     rb"^[a-z]{1,8}[0-9]{0,2}\.(?=[^0-9]*[0-9][^0-9]*[0-9])(?=[^A-Z]*[A-Z][a-z0-9]*[A-Z])[0-9A-Za-z_-]{16,}$"
 )
 
+# A word that everybody disguises the same way, with a number of one's own behind it: weak, and chosen all the same.
+_DISGUISED = re.compile(
+    rb"(?i)(?!password|secret)(?:p[a4@][s5$]{2}w[o0]rd|s[e3]cr[e3]t)(?!0?123|111|000|(?:19|20)[0-9]{2})[0-9]{3,6}[^0-9A-Za-z\s]{0,2}"
+)
+
 _LOOKED_AT = 512
 _FEW = 5
 
@@ -151,7 +157,8 @@ def placeholder_reason(value: bytes) -> str | None:
     if len(set(head)) < _FEW:
         return "too few different characters"
     reason = next((form.reason for form in _FORMS if form.pattern.search(head)), None)
-    return None if reason == IDENTIFIER and _PREFIXED.match(head) else reason
+    is_secret = (reason == IDENTIFIER and _PREFIXED.match(head)) or (reason == _WORD and _DISGUISED.fullmatch(head))
+    return None if is_secret else reason
 
 
 def _is_text(head: bytes) -> bool:
