@@ -403,5 +403,5 @@ def test_a_value_that_only_its_name_marks_is_high_if_it_is_long_and_random(engin
     assert confidence("auth_token: {{base62:32}}") == 5
     assert confidence("auth_token: {{base62:20}}") == 4
     assert confidence("password: Harbor!2031") == 4
-    assert confidence('password = "{{base62:9}}<{{base62:9}},7{{base62:9}}>4;2"') == 4
+    assert confidence('password = "{{base62:6}}<{{base62:9}},7{{base62:9}}>4;2"') == 4
     assert confidence(f"auth_token: {b64encode(b'a lamp at the harbor, 2031').decode()}") == 4
