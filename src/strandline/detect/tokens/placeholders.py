@@ -140,7 +140,7 @@ _PREFIXED = re.compile(
     rb"^[a-z]{1,8}[0-9]{0,2}\.(?=[^0-9]*[0-9][^0-9]*[0-9])(?=[^A-Z]*[A-Z][a-z0-9]*[A-Z])[0-9A-Za-z_-]{16,}$"
 )
 
-# A word that every visitor disguises the same way, with a number of one's own behind it: weak, and chosen all the same.
+# A word in its usual disguise with a number behind it: weak, but chosen by its owner.
 _DISGUISED = re.compile(
     rb"(?i)(?!password|secret)(?:p[a4@][s5$]{2}w[o0]rd|s[e3]cr[e3]t)(?!0?123|111|000|(?:19|20)[0-9]{2})[0-9]{3,6}[^0-9A-Za-z\s]{0,2}"
 )
