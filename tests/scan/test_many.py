@@ -7,6 +7,7 @@ import pytest
 from blake3 import blake3
 
 from strandline.scan import inventory
+from strandline.scan.plan import packed_batches
 from strandline.scan.plan.packed_batches import PackedBatches
 from strandline.scan.plan.planner import Plan
 from strandline.scan.run.scan_run import begin_run, end_run
@@ -50,6 +51,7 @@ def test_the_driver_has_few_bytes_for_an_item(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(source, "BATCH_ROWS", 2_000)
     monkeypatch.setattr(inventory, "CHUNK_ROWS", 2_000)
     monkeypatch.setattr(row_index, "LOADED_ROWS_MAX", 4_000)
+    monkeypatch.setattr(packed_batches, "PLAIN_BYTES_MAX", 0)  # 16 MiB at most, however many items there are
     Peaks(tmp_path, 100)  # imports count once
     few, many = Peaks(tmp_path, FEW), Peaks(tmp_path, MANY)
     for name in ("planning", "settling", "again"):
